@@ -1,0 +1,1 @@
+//! Async SDK for containerd: in-process or over gRPC.

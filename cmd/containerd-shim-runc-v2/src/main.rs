@@ -1,0 +1,3 @@
+//! The shim: owns the processes of one pod.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Creates and removes containers for as long as asked.
+
+fn main() {}

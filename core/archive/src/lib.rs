@@ -1,0 +1,1 @@
+//! OCI layer archives: apply, diff, compression.

@@ -1,0 +1,1 @@
+//! Reading cgroup v1 and v2 statistics and events.

@@ -1,0 +1,1 @@
+//! The namespaced database and its garbage collection.

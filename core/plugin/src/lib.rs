@@ -1,0 +1,1 @@
+//! Plugin registrations and the dependency graph.

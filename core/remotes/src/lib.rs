@@ -1,0 +1,1 @@
+//! Registries: references, hosts.toml, auth, fetch and push.

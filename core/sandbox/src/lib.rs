@@ -1,0 +1,1 @@
+//! Sandbox records, Store and Controller traits.

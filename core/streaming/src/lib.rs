@@ -1,0 +1,1 @@
+//! Named streams between client and daemon.

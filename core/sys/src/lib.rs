@@ -1,0 +1,1 @@
+//! The few system calls that need unsafe, each behind a safe function.

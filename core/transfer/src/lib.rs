@@ -1,0 +1,1 @@
+//! Transfers between registry, store and archive.

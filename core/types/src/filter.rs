@@ -1,0 +1,3 @@
+//! The filter language of list requests.
+/// A filter.
+pub struct Filter;

@@ -1,0 +1,1 @@
+//! The local content store as a plugin.

@@ -1,0 +1,1 @@
+//! The walking differ as a plugin.

@@ -1,0 +1,1 @@
+//! Decides when garbage is collected.

@@ -1,0 +1,1 @@
+//! Opens the metadata database.

@@ -1,0 +1,1 @@
+//! The gRPC services: thin conversions over core.

@@ -1,0 +1,1 @@
+//! Speaks ttrpc with shims.

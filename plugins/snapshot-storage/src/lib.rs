@@ -1,0 +1,1 @@
+//! Parent chains and ids of snapshots, shared by the snapshotters.

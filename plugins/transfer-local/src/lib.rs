@@ -1,0 +1,1 @@
+//! Transfers inside the daemon.

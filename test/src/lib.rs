@@ -1,0 +1,1 @@
+//! What system tests share: a private daemon, a registry, images.
