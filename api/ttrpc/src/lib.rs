@@ -2,10 +2,18 @@
 //!
 //! The protocol (containerd/ttrpc `PROTOCOL.md`): a ten byte header — length u32, stream id u32, type u8,
 //! flags u8, big endian — and a body of at most 4 MiB; type 1 is a request, 2 a response. Unary calls only.
+//! Everything works on a current-thread runtime; nothing a peer sends can make it panic or lose step.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+mod client;
+mod frame;
+mod server;
+mod wire;
 
-use prost::Message;
+pub use client::Client;
+pub use frame::MAX_BODY;
+pub use server::{MAX_CONCURRENT, Router, Server};
+
+use std::{collections::BTreeMap, time::Duration};
 
 /// What travels beside a request: deadline and metadata (`containerd-namespace-ttrpc` …).
 #[derive(Clone, Debug, Default)]
@@ -14,6 +22,18 @@ pub struct Context {
     pub timeout: Option<Duration>,
     /// Metadata; a key can have several values.
     pub metadata: BTreeMap<String, Vec<String>>,
+}
+
+impl Context {
+    /// A context whose call ends after `timeout`.
+    pub fn with_timeout(timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), metadata: BTreeMap::new() }
+    }
+
+    /// The first value of a metadata key.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key)?.first().map(String::as_str)
+    }
 }
 
 /// A gRPC status: code, message.
@@ -26,6 +46,17 @@ pub struct Status {
     pub message: String,
 }
 
+/// The gRPC code InvalidArgument.
+pub(crate) const INVALID_ARGUMENT: i32 = 3;
+/// The gRPC code DeadlineExceeded.
+pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
+/// The gRPC code ResourceExhausted.
+pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
+/// The gRPC code Internal.
+pub(crate) const INTERNAL: i32 = 13;
+/// The gRPC code Unavailable.
+pub(crate) const UNAVAILABLE: i32 = 14;
+
 impl Status {
     /// A status of `code`.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
@@ -34,41 +65,5 @@ impl Status {
     /// Code 12.
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(12, message)
-    }
-}
-
-/// One connection to a server; clones share it.
-#[derive(Clone, Debug)]
-pub struct Client(Arc<()>);
-
-impl Client {
-    /// Calls a unary method.
-    ///
-    /// # Errors
-    /// The server's status, Unavailable when the connection is gone, DeadlineExceeded.
-    pub async fn call<Q: Message, A: Message + Default>(
-        &self,
-        _service: &str,
-        _method: &str,
-        _context: &Context,
-        _request: &Q,
-    ) -> Result<A, Status> {
-        Err(Status::unimplemented("not written"))
-    }
-}
-
-/// The methods that a server offers.
-#[derive(Default)]
-pub struct Router {}
-
-impl Router {
-    /// Adds a unary method.
-    pub fn unary<Q, A, F, R>(&mut self, _service: &'static str, _method: &'static str, _handler: F)
-    where
-        Q: Message + Default + 'static,
-        A: Message + 'static,
-        F: Fn(Context, Q) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<A, Status>> + Send + 'static,
-    {
     }
 }
