@@ -2,8 +2,8 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use core_mount::Mount;
-use core_types::{Namespace, Result};
 pub use core_events::Any;
+use core_types::{Namespace, Result};
 
 /// Standard streams: paths of FIFOs or URIs, empty for none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,6 +175,10 @@ pub trait ShimClient: Send + Sync {
 pub trait Connector: Send + Sync {
     /// Connects to the socket `address` (a path, or `unix://path`) that speaks `protocol` (`ttrpc`, `grpc`) of
     /// task service `version` (2 or 3); within `deadline`.
+    ///
+    /// # Errors
+    /// NotFound when there is no socket and Unavailable when it refuses: both say that the shim is dead.
+    /// Anything else says nothing about it: DeadlineExceeded, Unimplemented for a protocol not spoken.
     async fn connect(
         &self,
         namespace: &Namespace,
