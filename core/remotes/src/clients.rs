@@ -143,14 +143,19 @@ pub(crate) fn chain(error: &reqwest::Error) -> String {
 pub(crate) fn speaks_no_tls(error: &reqwest::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let tls = inner
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-            .or_else(|| cause.downcast_ref::<rustls::Error>());
-        if matches!(tls, Some(rustls::Error::InvalidMessage(_))) {
+        if is_no_tls(cause) {
             return true;
         }
         source = cause.source();
     }
     false
+}
+
+/// I/O errors hide what they wrap from `source`, also when they wrap each other.
+fn is_no_tls(cause: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+        return matches!(tls, rustls::Error::InvalidMessage(_));
+    }
+    let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.is_some_and(|inner| is_no_tls(inner))
 }
