@@ -128,7 +128,7 @@ impl Bundle {
     /// # Errors
     /// When something stays mounted: then nothing is removed.
     pub(crate) fn delete(&self) -> Result<()> {
-        unmount_below(&self.path)?;
+        core_mount::unmount_all(&self.path)?;
         match fs::remove_dir(self.path.join("rootfs")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::io(format_args!("remove {}/rootfs", self.path.display()), error));
@@ -215,55 +215,6 @@ fn remove_atomically(path: &Path) -> Result<()> {
     remove().doing(format_args!("remove {}", path.display()))
 }
 
-/// Unmounts everything at and below `dir`, the newest first.
-pub(crate) fn unmount_below(dir: &Path) -> Result<()> {
-    // Each round peels one layer of stacked mounts.
-    for _ in 0..16 {
-        let mounted = mounts_below(dir)?;
-        if mounted.is_empty() {
-            return Ok(());
-        }
-        for point in mounted.iter().rev() {
-            let plain = rustix::mount::unmount(point, rustix::mount::UnmountFlags::NOFOLLOW);
-            if plain == Err(rustix::io::Errno::BUSY) {
-                let flags = rustix::mount::UnmountFlags::NOFOLLOW | rustix::mount::UnmountFlags::DETACH;
-                rustix::mount::unmount(point, flags)
-                    .map_err(io::Error::from)
-                    .doing(format_args!("unmount {}", point.display()))?;
-            }
-        }
-    }
-    Err(Error::failed_precondition(format!("something stays mounted below {}", dir.display())))
-}
-
-fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").doing("read /proc/self/mountinfo")?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-    Ok(points.filter(|point| point.starts_with(dir)).collect())
-}
-
-/// The kernel writes blanks and backslashes in paths as three octal digits.
-fn unescape(text: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| bytes[at] == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 4;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(out).into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,10 +264,5 @@ mod tests {
         assert_eq!(gid, Some(1000));
         assert_eq!(mapped_root_group(br#"{"linux":{"gidMappings":null}}"#).unwrap(), None);
         assert_eq!(mapped_root_group(b"{}").unwrap(), None);
-    }
-
-    #[test]
-    fn mount_points_with_blanks_are_read() {
-        assert_eq!(unescape(r"/a\040b\134c"), Path::new(r"/a b\c"));
     }
 }

@@ -101,9 +101,8 @@ fn scan(layout: &Layout) -> Result<Vec<Found>> {
             continue;
         };
         for (id, path) in bundles {
-            if let Some(id) = id.strip_prefix('.') {
+            if id.starts_with('.') {
                 // A removal that was cut off after its first step.
-                let _ = layout.bundle(&namespace, id);
                 remove_hidden(&path);
             } else if identifiers::validate(&id).is_ok() {
                 let bundle = layout.bundle(&namespace, &id);
@@ -121,7 +120,7 @@ fn scan(layout: &Layout) -> Result<Vec<Found>> {
 
 fn remove_hidden(path: &Path) {
     // Nothing is removed through a mount.
-    let removed = crate::bundle::unmount_below(path).and_then(|()| Ok(fs::remove_dir_all(path)?));
+    let removed = core_mount::unmount_all(path).and_then(|()| Ok(fs::remove_dir_all(path)?));
     if let Err(error) = removed {
         tracing::warn!(path = %path.display(), %error, "left-over directory not removed");
     }

@@ -1,0 +1,105 @@
+use std::time::SystemTime;
+
+use containerd_api::{types::Mount, v1::types as task};
+use containerd_ttrpc::Status;
+use core_runtime_v2::{Any, Process, Status as TaskStatus};
+use core_types::{Error, ErrorKind};
+
+/// A status as the error of the same kind.
+pub(crate) fn error(status: Status) -> Error {
+    let kind = match status.code {
+        1 => ErrorKind::Cancelled,
+        3 => ErrorKind::InvalidArgument,
+        4 => ErrorKind::DeadlineExceeded,
+        5 => ErrorKind::NotFound,
+        6 => ErrorKind::AlreadyExists,
+        7 => ErrorKind::PermissionDenied,
+        8 => ErrorKind::ResourceExhausted,
+        9 => ErrorKind::FailedPrecondition,
+        10 => ErrorKind::Aborted,
+        11 => ErrorKind::OutOfRange,
+        12 => ErrorKind::Unimplemented,
+        13 => ErrorKind::Internal,
+        14 => ErrorKind::Unavailable,
+        15 => ErrorKind::DataLoss,
+        16 => ErrorKind::Unauthenticated,
+        _ => ErrorKind::Unknown,
+    };
+    Error::new(kind, status.message)
+}
+
+/// An error as the status of the same code.
+pub(crate) fn status(error: &Error) -> Status {
+    let code = match error.kind() {
+        ErrorKind::Cancelled => 1,
+        ErrorKind::Unknown => 2,
+        ErrorKind::InvalidArgument => 3,
+        ErrorKind::DeadlineExceeded => 4,
+        ErrorKind::NotFound => 5,
+        ErrorKind::AlreadyExists => 6,
+        ErrorKind::PermissionDenied => 7,
+        ErrorKind::ResourceExhausted => 8,
+        ErrorKind::FailedPrecondition => 9,
+        ErrorKind::Aborted => 10,
+        ErrorKind::OutOfRange => 11,
+        ErrorKind::Unimplemented => 12,
+        ErrorKind::Internal => 13,
+        ErrorKind::Unavailable => 14,
+        ErrorKind::DataLoss => 15,
+        ErrorKind::Unauthenticated => 16,
+    };
+    Status::new(code, error.message())
+}
+
+pub(crate) fn any_to(any: Any) -> prost_types::Any {
+    prost_types::Any { type_url: any.type_url, value: any.value.into() }
+}
+
+pub(crate) fn any_from(any: prost_types::Any) -> Any {
+    Any { type_url: any.type_url, value: any.value.into() }
+}
+
+/// A time; none for the zero time, which Go writes as year 1, and for what is before 1970.
+pub(crate) fn time(stamp: Option<prost_types::Timestamp>) -> Option<SystemTime> {
+    let stamp = stamp.filter(|stamp| stamp.seconds > 0)?;
+    SystemTime::try_from(stamp).ok()
+}
+
+pub(crate) fn mount(mount: core_mount::Mount) -> Mount {
+    Mount { r#type: mount.kind, source: mount.source, target: mount.target, options: mount.options }
+}
+
+pub(crate) fn task_status(status: i32) -> TaskStatus {
+    match task::Status::try_from(status) {
+        Ok(task::Status::Created) => TaskStatus::Created,
+        Ok(task::Status::Running) => TaskStatus::Running,
+        Ok(task::Status::Stopped) => TaskStatus::Stopped,
+        Ok(task::Status::Paused) => TaskStatus::Paused,
+        Ok(task::Status::Pausing) => TaskStatus::Pausing,
+        _ => TaskStatus::Unknown,
+    }
+}
+
+pub(crate) fn process(process: task::ProcessInfo) -> Process {
+    Process { pid: process.pid, info: process.info.map(any_from) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_way_there_and_back() {
+        for code in 1..=16 {
+            let back = status(&error(Status::new(code, "why")));
+            assert_eq!((back.code, back.message.as_str()), (code, "why"));
+        }
+        assert_eq!(error(Status::new(99, "")).kind(), ErrorKind::Unknown);
+    }
+
+    #[test]
+    fn gos_zero_time_is_no_time() {
+        assert_eq!(time(Some(prost_types::Timestamp { seconds: -62_135_596_800, nanos: 0 })), None);
+        assert!(time(Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 5 })).is_some());
+    }
+}
