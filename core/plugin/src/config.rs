@@ -24,12 +24,9 @@ pub(crate) struct Section {
 
 impl Section {
     pub(crate) fn of<T: Serialize + DeserializeOwned>(default: &T) -> Result<Self> {
-        let default = Table::try_from(default)
-            .map_err(|error| Error::internal(format!("default configuration: {error}")))?;
-        Ok(Self {
-            default,
-            unknown: unknown_keys::<T>,
-        })
+        let default =
+            Table::try_from(default).map_err(|error| Error::internal(format!("default configuration: {error}")))?;
+        Ok(Self { default, unknown: unknown_keys::<T> })
     }
 
     /// The defaults with the file's section over them.
@@ -44,9 +41,7 @@ impl Section {
 
 /// Reads a section.
 pub(crate) fn read<T: DeserializeOwned>(section: Table) -> Result<T> {
-    section
-        .try_into()
-        .map_err(|error: toml::de::Error| Error::invalid_argument(error.message().to_owned()))
+    section.try_into().map_err(|error: toml::de::Error| Error::invalid_argument(error.message().to_owned()))
 }
 
 fn unknown_keys<T: DeserializeOwned>(section: Table) -> Result<Vec<String>> {

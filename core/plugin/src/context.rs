@@ -86,12 +86,10 @@ impl InitContext {
         let mut all = self.all::<T>(kind)?;
         match (all.pop(), all.len()) {
             (Some((_, only)), 0) => Ok(only),
-            (None, _) => Err(Error::not_found(format!(
-                "no plugin of type {kind} started"
-            ))),
-            (Some(_), _) => Err(Error::failed_precondition(format!(
-                "several plugins of type {kind} started; disable all but one"
-            ))),
+            (None, _) => Err(Error::not_found(format!("no plugin of type {kind} started"))),
+            (Some(_), _) => {
+                Err(Error::failed_precondition(format!("several plugins of type {kind} started; disable all but one")))
+            }
         }
     }
 

@@ -12,12 +12,7 @@ pub enum GraphError {
 
 /// Orders registrations so that each comes after what it requires; otherwise the order stays.
 pub(crate) fn order(registrations: &[Registration]) -> Result<Vec<usize>, GraphError> {
-    let mut walk = Walk {
-        registrations,
-        done: HashSet::new(),
-        path: Vec::new(),
-        order: Vec::new(),
-    };
+    let mut walk = Walk { registrations, done: HashSet::new(), path: Vec::new(), order: Vec::new() };
     for at in 0..registrations.len() {
         walk.visit(at)?;
     }
@@ -38,9 +33,7 @@ impl Walk<'_> {
         }
         if let Some(start) = self.path.iter().position(|&on_path| on_path == at) {
             let cycle = self.path[start..].iter().chain([&at]);
-            return Err(GraphError::Cycle(
-                cycle.map(|&at| self.registrations[at].uri()).collect(),
-            ));
+            return Err(GraphError::Cycle(cycle.map(|&at| self.registrations[at].uri()).collect()));
         }
         self.path.push(at);
         let registrations = self.registrations;

@@ -53,10 +53,7 @@ impl Instance {
     /// Offers a service.
     #[must_use]
     pub fn offer<S: Any + Send>(mut self, transport: Transport, service: S) -> Self {
-        self.offers.push(Offer {
-            transport,
-            service: Box::new(service),
-        });
+        self.offers.push(Offer { transport, service: Box::new(service) });
         self
     }
 

@@ -22,11 +22,7 @@ pub struct Requirement {
 impl Requirement {
     /// Those of a type, if there are any: only the order matters.
     pub fn optional(kind: impl Into<String>) -> Self {
-        Self {
-            kind: kind.into(),
-            id: None,
-            optional: true,
-        }
+        Self { kind: kind.into(), id: None, optional: true }
     }
 
     /// Whether a plugin is meant.
@@ -46,21 +42,13 @@ impl fmt::Display for Requirement {
 
 impl From<&str> for Requirement {
     fn from(kind: &str) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            id: None,
-            optional: false,
-        }
+        Self { kind: kind.to_owned(), id: None, optional: false }
     }
 }
 
 impl From<(&str, &str)> for Requirement {
     fn from((kind, id): (&str, &str)) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            id: Some(id.to_owned()),
-            optional: false,
-        }
+        Self { kind: kind.to_owned(), id: Some(id.to_owned()), optional: false }
     }
 }
 
@@ -134,9 +122,6 @@ impl Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration")
-            .field("uri", &self.uri())
-            .field("requires", &self.requires)
-            .finish()
+        f.debug_struct("Registration").field("uri", &self.uri()).field("requires", &self.requires).finish()
     }
 }

@@ -8,8 +8,7 @@ use core_types::{Error, Result};
 use toml::Table;
 
 use crate::{
-    Addresses, GraphError, InitContext, InitError, InitResult, Instance, PluginSet, Registration,
-    Requirement, graph,
+    Addresses, GraphError, InitContext, InitError, InitResult, Instance, PluginSet, Registration, Requirement, graph,
 };
 
 /// How to start the plugins.
@@ -70,9 +69,7 @@ impl Registry {
         }
         let uri = registration.uri();
         if self.registrations.iter().any(|other| other.uri() == uri) {
-            return Err(Error::already_exists(format!(
-                "plugin {uri} is registered already"
-            )));
+            return Err(Error::already_exists(format!("plugin {uri} is registered already")));
         }
         self.registrations.push(registration);
         Ok(())
@@ -88,15 +85,10 @@ impl Registry {
     /// # Errors
     /// [`GraphError`] when plugins require each other.
     pub fn ordered(mut self, disabled: &[String]) -> Result<Vec<Registration>, GraphError> {
-        self.registrations
-            .retain(|registration| !disabled.contains(&registration.uri()));
+        self.registrations.retain(|registration| !disabled.contains(&registration.uri()));
         let order = graph::order(&self.registrations)?;
-        let mut slots: Vec<Option<Registration>> =
-            self.registrations.into_iter().map(Some).collect();
-        Ok(order
-            .into_iter()
-            .filter_map(|at| slots[at].take())
-            .collect())
+        let mut slots: Vec<Option<Registration>> = self.registrations.into_iter().map(Some).collect();
+        Ok(order.into_iter().filter_map(|at| slots[at].take()).collect())
     }
 
     /// Starts the plugins. One that fails is recorded and the others go on.
@@ -115,10 +107,7 @@ impl Registry {
                 && let Err(error) = &result
             {
                 set.close().await;
-                return Err(StartError::Required {
-                    uri,
-                    message: error.to_string(),
-                });
+                return Err(StartError::Required { uri, message: error.to_string() });
             }
             set.record(registration, result);
         }
@@ -130,11 +119,7 @@ impl Registry {
     }
 }
 
-async fn start_one(
-    registration: &Registration,
-    set: &Arc<PluginSet>,
-    options: &StartOptions,
-) -> InitResult<Instance> {
+async fn start_one(registration: &Registration, set: &Arc<PluginSet>, options: &StartOptions) -> InitResult<Instance> {
     let uri = registration.uri();
     for requirement in &registration.requires {
         check(requirement, set)?;
@@ -171,8 +156,7 @@ fn check(requirement: &Requirement, set: &PluginSet) -> Result<()> {
     let infos = set.infos();
     let mut failed = None;
     for info in &infos {
-        let meant = info.kind == requirement.kind
-            && requirement.id.as_ref().is_none_or(|id| *id == info.id);
+        let meant = info.kind == requirement.kind && requirement.id.as_ref().is_none_or(|id| *id == info.id);
         match &info.error {
             _ if !meant => {}
             None => return Ok(()),
@@ -180,9 +164,7 @@ fn check(requirement: &Requirement, set: &PluginSet) -> Result<()> {
         }
     }
     let why = failed.unwrap_or_else(|| "not registered, or disabled".to_owned());
-    Err(Error::failed_precondition(format!(
-        "requires {requirement}: {why}"
-    )))
+    Err(Error::failed_precondition(format!("requires {requirement}: {why}")))
 }
 
 fn report(registration: &Registration, result: &InitResult<Instance>) {

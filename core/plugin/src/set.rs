@@ -60,11 +60,7 @@ impl PluginSet {
         let mut info = PluginInfo {
             kind: registration.kind.clone(),
             id: registration.id.clone(),
-            requires: registration
-                .requires
-                .iter()
-                .map(|one| one.kind.clone())
-                .collect(),
+            requires: registration.requires.iter().map(|one| one.kind.clone()).collect(),
             platforms: Vec::new(),
             capabilities: Vec::new(),
             exports: BTreeMap::new(),
@@ -76,16 +72,8 @@ impl PluginSet {
                 info.platforms = instance.platforms;
                 info.capabilities = instance.capabilities;
                 info.exports = instance.exports;
-                self.offers
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .extend(instance.offers);
-                Entry {
-                    info,
-                    value: Some(instance.value),
-                    serving: instance.serving,
-                    closing: instance.closing,
-                }
+                self.offers.lock().unwrap_or_else(PoisonError::into_inner).extend(instance.offers);
+                Entry { info, value: Some(instance.value), serving: instance.serving, closing: instance.closing }
             }
             Err(error) => {
                 info.skipped = error.is_skip();
@@ -94,12 +82,7 @@ impl PluginSet {
                     InitError::Failed(error) => error.kind(),
                 };
                 info.error = Some((kind, error.to_string()));
-                Entry {
-                    info,
-                    value: None,
-                    serving: None,
-                    closing: None,
-                }
+                Entry { info, value: None, serving: None, closing: None }
             }
         };
         entry.info.requires.dedup();
@@ -115,16 +98,9 @@ impl PluginSet {
         let entry = entries
             .iter()
             .find(|entry| entry.info.kind == kind && entry.info.id == id)
-            .ok_or_else(|| {
-                Error::not_found(format!(
-                    "no plugin {kind}.{id} (not registered, or disabled)"
-                ))
-            })?;
+            .ok_or_else(|| Error::not_found(format!("no plugin {kind}.{id} (not registered, or disabled)")))?;
         if let Some((kind, message)) = &entry.info.error {
-            return Err(Error::new(
-                *kind,
-                format!("plugin {} did not start: {message}", entry.info.uri()),
-            ));
+            return Err(Error::new(*kind, format!("plugin {} did not start: {message}", entry.info.uri())));
         }
         entry.downcast()
     }
@@ -153,11 +129,7 @@ impl PluginSet {
 
     /// Runs what plugins left for when the sockets accept, in the order of starting.
     pub async fn serving(&self) {
-        let hooks: Vec<Hook> = self
-            .lock()
-            .iter_mut()
-            .filter_map(|entry| entry.serving.take())
-            .collect();
+        let hooks: Vec<Hook> = self.lock().iter_mut().filter_map(|entry| entry.serving.take()).collect();
         for hook in hooks {
             hook().await;
         }
@@ -165,12 +137,7 @@ impl PluginSet {
 
     /// Ends the plugins, the last one first.
     pub async fn close(&self) {
-        let hooks: Vec<Hook> = self
-            .lock()
-            .iter_mut()
-            .rev()
-            .filter_map(|entry| entry.closing.take())
-            .collect();
+        let hooks: Vec<Hook> = self.lock().iter_mut().rev().filter_map(|entry| entry.closing.take()).collect();
         for hook in hooks {
             hook().await;
         }
@@ -183,12 +150,6 @@ impl Entry {
             .as_ref()
             .and_then(|value| value.downcast_ref::<T>())
             .cloned()
-            .ok_or_else(|| {
-                Error::internal(format!(
-                    "plugin {} is no {}",
-                    self.info.uri(),
-                    std::any::type_name::<T>()
-                ))
-            })
+            .ok_or_else(|| Error::internal(format!("plugin {} is no {}", self.info.uri(), std::any::type_name::<T>())))
     }
 }

@@ -30,24 +30,13 @@ fn uris(ordered: &[Registration]) -> Vec<String> {
 fn each_plugin_comes_after_what_it_requires() {
     let all = [
         named("grpc", "tasks").requires("service"),
-        named("service", "tasks")
-            .requires(("metadata", "db"))
-            .requires("runtime"),
+        named("service", "tasks").requires(("metadata", "db")).requires("runtime"),
         named("runtime", "v2").requires("metadata"),
         named("metadata", "db"),
         named("metadata", "other"),
     ];
     let order = uris(&registry(all).ordered(&[]).unwrap());
-    assert_eq!(
-        order,
-        [
-            "metadata.db",
-            "metadata.other",
-            "runtime.v2",
-            "service.tasks",
-            "grpc.tasks"
-        ]
-    );
+    assert_eq!(order, ["metadata.db", "metadata.other", "runtime.v2", "service.tasks", "grpc.tasks"]);
 }
 
 #[test]
@@ -59,19 +48,13 @@ fn a_cycle_is_named_from_start_to_end() {
         named("c", "1").requires("a"),
     ];
     let error = registry(all).ordered(&[]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "plugins require each other: a.1 -> b.1 -> c.1 -> a.1"
-    );
+    assert_eq!(error.to_string(), "plugins require each other: a.1 -> b.1 -> c.1 -> a.1");
 }
 
 #[test]
 fn a_plugin_may_require_the_others_of_its_type() {
     let all = [named("a", "last").requires("a"), named("a", "first")];
-    assert_eq!(
-        uris(&registry(all).ordered(&[]).unwrap()),
-        ["a.first", "a.last"]
-    );
+    assert_eq!(uris(&registry(all).ordered(&[]).unwrap()), ["a.first", "a.last"]);
 }
 
 #[test]
@@ -85,12 +68,8 @@ fn the_same_plugin_twice_is_refused() {
 #[tokio::test]
 async fn a_failure_is_recorded_and_the_others_go_on() {
     let all = [
-        Registration::new("snapshotter", "broken", |_| async {
-            Err(Error::unavailable("no such device").into())
-        }),
-        Registration::new("snapshotter", "absent", |_| async {
-            Err(InitError::skip("no zfs here"))
-        }),
+        Registration::new("snapshotter", "broken", |_| async { Err(Error::unavailable("no such device").into()) }),
+        Registration::new("snapshotter", "absent", |_| async { Err(InitError::skip("no zfs here")) }),
         named("snapshotter", "good"),
         named("service", "any").requires("snapshotter"),
         named("service", "one").requires(("snapshotter", "broken")),
@@ -99,67 +78,31 @@ async fn a_failure_is_recorded_and_the_others_go_on() {
     ];
     let set = registry(all).start(StartOptions::default()).await.unwrap();
     let infos = set.infos();
-    let error = |uri: &str| {
-        infos
-            .iter()
-            .find(|info| info.uri() == uri)
-            .unwrap()
-            .error
-            .clone()
-    };
-    assert_eq!(
-        error("snapshotter.broken"),
-        Some((ErrorKind::Unavailable, "no such device".into()))
-    );
+    let error = |uri: &str| infos.iter().find(|info| info.uri() == uri).unwrap().error.clone();
+    assert_eq!(error("snapshotter.broken"), Some((ErrorKind::Unavailable, "no such device".into())));
     assert_eq!(error("snapshotter.good"), None);
     assert_eq!(error("service.any"), None);
     assert_eq!(error("service.easy"), None);
     let (_, message) = error("service.one").unwrap();
-    assert_eq!(
-        message,
-        "requires snapshotter.broken: snapshotter.broken did not start: no such device"
-    );
+    assert_eq!(message, "requires snapshotter.broken: snapshotter.broken did not start: no such device");
     let (_, message) = error("service.lost").unwrap();
     assert_eq!(message, "requires nowhere: not registered, or disabled");
     let absent = infos.iter().find(|info| info.id == "absent").unwrap();
     assert!(absent.skipped);
     assert_eq!(set.all::<String>("snapshotter").unwrap().len(), 1);
-    assert_eq!(
-        set.get::<String>("snapshotter", "broken")
-            .unwrap_err()
-            .kind(),
-        ErrorKind::Unavailable
-    );
+    assert_eq!(set.get::<String>("snapshotter", "broken").unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_required_plugin_that_fails_or_is_missing_ends_the_start() {
     let broken = || Registration::new("a", "1", |_| async { Err(Error::internal("boom").into()) });
-    let options = |required: &str| StartOptions {
-        required: vec![required.to_owned()],
-        ..Default::default()
-    };
-    let error = registry([broken()])
-        .start(options("a.1"))
-        .await
-        .err()
-        .unwrap();
+    let options = |required: &str| StartOptions { required: vec![required.to_owned()], ..Default::default() };
+    let error = registry([broken()]).start(options("a.1")).await.err().unwrap();
     assert_eq!(error.to_string(), "load required plugin a.1: boom");
-    let error = registry([named("a", "1")])
-        .start(options("a.2"))
-        .await
-        .err()
-        .unwrap();
+    let error = registry([named("a", "1")]).start(options("a.2")).await.err().unwrap();
     assert!(error.to_string().contains("a.2"));
-    let disabled = StartOptions {
-        disabled: vec!["a.1".into()],
-        ..options("a.1")
-    };
-    let error = registry([named("a", "1")])
-        .start(disabled)
-        .await
-        .err()
-        .unwrap();
+    let disabled = StartOptions { disabled: vec!["a.1".into()], ..options("a.1") };
+    let error = registry([named("a", "1")]).start(disabled).await.err().unwrap();
     assert!(error.to_string().contains("disabled: a.1"));
 }
 
@@ -180,52 +123,23 @@ struct Inner {
 
 #[tokio::test]
 async fn a_section_is_laid_over_the_defaults() {
-    let default = Shape {
-        threshold: 100,
-        name: "d".into(),
-        inner: Inner { on: true, level: 3 },
-    };
+    let default = Shape { threshold: 100, name: "d".into(), inner: Inner { on: true, level: 3 } };
     let plugin = || {
-        Registration::new("gc", "scheduler", |context| async move {
-            Ok(Instance::new(context.config::<Shape>()?))
-        })
-        .config(&default)
+        Registration::new("gc", "scheduler", |context| async move { Ok(Instance::new(context.config::<Shape>()?)) })
+            .config(&default)
     };
-    let section: toml::Table =
-        toml::from_str("name = 'x'\nmystery = 1\n[inner]\nlevel = 9\nodd = 2").unwrap();
+    let section: toml::Table = toml::from_str("name = 'x'\nmystery = 1\n[inner]\nlevel = 9\nodd = 2").unwrap();
     let config = [("gc.scheduler".to_owned(), section)].into();
-    let set = registry([plugin()])
-        .start(StartOptions {
-            config,
-            ..Default::default()
-        })
-        .await
-        .unwrap();
+    let set = registry([plugin()]).start(StartOptions { config, ..Default::default() }).await.unwrap();
     let read: Shape = set.get("gc", "scheduler").unwrap();
-    assert_eq!(
-        read,
-        Shape {
-            threshold: 100,
-            name: "x".into(),
-            inner: Inner { on: true, level: 9 }
-        }
-    );
+    assert_eq!(read, Shape { threshold: 100, name: "x".into(), inner: Inner { on: true, level: 9 } });
 
     let section: toml::Table = toml::from_str("threshold = 'many'").unwrap();
     let config = [("gc.scheduler".to_owned(), section)].into();
-    let set = registry([plugin()])
-        .start(StartOptions {
-            config,
-            ..Default::default()
-        })
-        .await
-        .unwrap();
+    let set = registry([plugin()]).start(StartOptions { config, ..Default::default() }).await.unwrap();
     let error = set.get::<Shape>("gc", "scheduler").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(
-        error.message().contains("[plugins.'gc.scheduler']"),
-        "{error}"
-    );
+    assert!(error.message().contains("[plugins.'gc.scheduler']"), "{error}");
 }
 
 #[test]
@@ -248,24 +162,14 @@ async fn directories_services_and_hooks() {
                 let root = context.create_root()?.to_owned();
                 Ok(Instance::new(root)
                     .offer(Transport::Grpc, id)
-                    .when_serving(move || async move {
-                        serving.lock().unwrap().push(format!("serving {id}"))
-                    })
-                    .on_close(move || async move {
-                        closing.lock().unwrap().push(format!("closed {id}"))
-                    }))
+                    .when_serving(move || async move { serving.lock().unwrap().push(format!("serving {id}")) })
+                    .on_close(move || async move { closing.lock().unwrap().push(format!("closed {id}")) }))
             }
         })
     };
     let dir = tempfile::tempdir().unwrap();
-    let options = StartOptions {
-        root: dir.path().to_owned(),
-        ..Default::default()
-    };
-    let set = registry([plugin("a"), plugin("b")])
-        .start(options)
-        .await
-        .unwrap();
+    let options = StartOptions { root: dir.path().to_owned(), ..Default::default() };
+    let set = registry([plugin("a"), plugin("b")]).start(options).await.unwrap();
     assert!(dir.path().join("content.a").is_dir());
     let offers = set.take_offers();
     assert_eq!(offers.len(), 2);
@@ -274,8 +178,5 @@ async fn directories_services_and_hooks() {
     set.serving().await;
     set.close().await;
     set.close().await;
-    assert_eq!(
-        *log.lock().unwrap(),
-        ["serving a", "serving b", "closed b", "closed a"]
-    );
+    assert_eq!(*log.lock().unwrap(), ["serving a", "serving b", "closed b", "closed a"]);
 }
