@@ -1,0 +1,130 @@
+use core_types::ErrorKind;
+use tonic::Code;
+
+/// Result with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong in using the API.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The daemon answered with an error.
+    #[error("{message}")]
+    Rpc {
+        /// Its gRPC code.
+        code: Code,
+        /// Its text.
+        message: String,
+    },
+    /// The daemon could not be reached.
+    #[error("cannot connect to {address}: {reason} (is containerd running there?)")]
+    Connect {
+        /// Where it was looked for.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// This side failed, for example in reading a file.
+    #[error("{0}")]
+    Local(#[from] core_types::Error),
+    /// The daemon's answer lacks something that the API promises.
+    #[error("the daemon's answer has no {0}")]
+    Incomplete(&'static str),
+}
+
+impl Error {
+    /// The kind of failure, by which to act.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Rpc { code, .. } => kind_of(*code),
+            Self::Connect { .. } => ErrorKind::Unavailable,
+            Self::Local(error) => error.kind(),
+            Self::Incomplete(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// The gRPC code, when the daemon answered.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Rpc { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == ErrorKind::NotFound
+    }
+
+    /// Whether the object is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.kind() == ErrorKind::AlreadyExists
+    }
+
+    /// Whether the daemon does not offer this.
+    pub fn is_unimplemented(&self) -> bool {
+        self.kind() == ErrorKind::Unimplemented
+    }
+
+    pub(crate) fn io(doing: impl std::fmt::Display, error: std::io::Error) -> Self {
+        Self::Local(core_types::Error::io(doing, error))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::Local(core_types::Error::invalid_argument(message))
+    }
+}
+
+impl From<tonic::Status> for Error {
+    fn from(status: tonic::Status) -> Self {
+        let message = match status.message() {
+            "" => format!("{:?}", status.code()),
+            message => message.to_owned(),
+        };
+        Self::Rpc { code: status.code(), message }
+    }
+}
+
+impl From<Error> for core_types::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Local(error) => error,
+            other => Self::new(other.kind(), other.to_string()),
+        }
+    }
+}
+
+fn kind_of(code: Code) -> ErrorKind {
+    match code {
+        Code::Cancelled => ErrorKind::Cancelled,
+        Code::InvalidArgument => ErrorKind::InvalidArgument,
+        Code::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+        Code::NotFound => ErrorKind::NotFound,
+        Code::AlreadyExists => ErrorKind::AlreadyExists,
+        Code::PermissionDenied => ErrorKind::PermissionDenied,
+        Code::ResourceExhausted => ErrorKind::ResourceExhausted,
+        Code::FailedPrecondition => ErrorKind::FailedPrecondition,
+        Code::Aborted => ErrorKind::Aborted,
+        Code::OutOfRange => ErrorKind::OutOfRange,
+        Code::Unimplemented => ErrorKind::Unimplemented,
+        Code::Internal => ErrorKind::Internal,
+        Code::Unavailable => ErrorKind::Unavailable,
+        Code::DataLoss => ErrorKind::DataLoss,
+        Code::Unauthenticated => ErrorKind::Unauthenticated,
+        Code::Ok | Code::Unknown => ErrorKind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_an_answer_is_kept() {
+        let error = Error::from(tonic::Status::not_found("container \"x\": not found"));
+        assert!(error.is_not_found());
+        assert_eq!(error.code(), Some(Code::NotFound));
+        let core = core_types::Error::from(error);
+        assert_eq!(core.message(), "container \"x\": not found");
+        assert!(core.is_not_found());
+    }
+}

@@ -1,0 +1,115 @@
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use tokio::io::AsyncReadExt as _;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn streams(dir: &Path, stdin: Option<Input>, stdout: Option<Output>) -> Stdio {
+    Stdio::Streams(Streams { stdin, stdout, stderr: None, terminal: false, fifo_dir: dir.into() })
+}
+
+fn entries(dir: &Path) -> usize {
+    fs::read_dir(dir).map(Iterator::count).unwrap_or(0)
+}
+
+#[test]
+fn fifos_are_private_and_go_with_the_set() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().join("fifo");
+    let set = FifoSet::create(&root, "web", true, false).unwrap();
+    assert!(is_fifo(set.stdin()) && is_fifo(set.stdout()) && is_fifo(set.stderr()));
+    assert!(set.stdout().ends_with("web-stdout"));
+    let mode = fs::metadata(set.stdin().parent().unwrap()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    drop(set);
+    assert_eq!(entries(&root), 0);
+    let terminal = FifoSet::create(&root, "web", false, true).unwrap();
+    assert!(terminal.stderr().as_os_str().is_empty() && terminal.stdin().as_os_str().is_empty());
+}
+
+#[test]
+fn an_id_that_is_a_path_makes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let error = FifoSet::create(root.path(), "../x", true, false).unwrap_err();
+    assert_eq!(error.kind(), core_types::ErrorKind::InvalidArgument);
+    assert_eq!(entries(root.path()), 0);
+}
+
+#[test]
+fn kept_fifos_can_be_adopted_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut set = FifoSet::create(root.path(), "web", true, false).unwrap();
+    set.keep();
+    let [stdin, stdout, stderr] = [set.stdin(), set.stdout(), set.stderr()].map(text);
+    drop(set);
+    assert_eq!(entries(root.path()), 1);
+    drop(FifoSet::adopt(&stdin, &stdout, &stderr));
+    assert_eq!(entries(root.path()), 1, "adopting alone removes nothing");
+    FifoSet::adopt(&stdin, &stdout, &stderr).remove();
+    assert_eq!(entries(root.path()), 0);
+}
+
+#[test]
+fn only_fifos_are_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("precious");
+    fs::write(&file, "x").unwrap();
+    FifoSet::adopt(&text(&file), "", "binary:///bin/true").remove();
+    assert!(file.exists());
+}
+
+#[tokio::test]
+async fn output_comes_through_though_the_writer_is_late() {
+    let root = tempfile::tempdir().unwrap();
+    let (mine, theirs) = tokio::io::duplex(1024);
+    let mut io = ProcessIo::prepare(streams(root.path(), None, Some(Box::new(theirs))), "p").unwrap();
+    assert!(io.stdin.is_empty());
+    let path = io.stdout.clone();
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        let mut fifo = fs::OpenOptions::new().write(true).open(path).unwrap();
+        fifo.write_all(b"hello").unwrap();
+    });
+    let mut text = String::new();
+    tokio::time::timeout(LONG, tokio::io::BufReader::new(mine).read_to_string(&mut text)).await.unwrap().unwrap();
+    assert_eq!(text, "hello");
+    writer.join().unwrap();
+    io.remove();
+    assert_eq!(entries(root.path()), 0);
+}
+
+#[tokio::test]
+async fn input_written_before_anybody_reads_is_not_lost() {
+    let root = tempfile::tempdir().unwrap();
+    let input: Input = Box::new(&b"all of it"[..]);
+    let mut io = ProcessIo::prepare(streams(root.path(), Some(input), None), "p").unwrap();
+    let (done, closed) = tokio::sync::oneshot::channel();
+    io.start_input(async move {
+        let _ = done.send(());
+    });
+    let path = io.stdin.clone();
+    let reader = tokio::task::spawn_blocking(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        let mut text = String::new();
+        fs::File::open(path).unwrap().read_to_string(&mut text).unwrap();
+        text
+    });
+    assert_eq!(tokio::time::timeout(LONG, reader).await.unwrap().unwrap(), "all of it");
+    tokio::time::timeout(LONG, closed).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn draining_ends_when_nothing_comes() {
+    let root = tempfile::tempdir().unwrap();
+    let mut io = ProcessIo::prepare(streams(root.path(), None, None), "p").unwrap();
+    let hold = fs::OpenOptions::new().read(true).write(true).open(&io.stdout).unwrap();
+    tokio::time::timeout(LONG, io.drain(Duration::from_millis(20))).await.unwrap();
+    drop(hold);
+    drop(io);
+    assert_eq!(entries(root.path()), 0);
+}
