@@ -30,7 +30,9 @@ const SERVICES: [&str; 21] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=../proto");
     let set = protox::compile(SERVICES, ["../proto"])?;
+    // Without `connect` constructors: they would collide with the RPC of that name.
     tonic_prost_build::configure()
+        .build_transport(false)
         .extern_path(".containerd", "::containerd_api")
         .extern_path(".google.rpc", "::containerd_api::google::rpc")
         .extern_path(".grpc", "::containerd_api::grpc")
