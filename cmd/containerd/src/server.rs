@@ -160,6 +160,7 @@ async fn start_plugins(config: &Config) -> anyhow::Result<Arc<PluginSet>> {
             ttrpc: config.text(TTRPC, "address").map_or_else(|| format!("{DEFAULT_ADDRESS}.ttrpc"), str::to_owned),
         },
         config: config::sections(config).collect(),
+        timeouts: Arc::new(config::timeouts(config)?),
         disabled: config.disabled_plugins.clone(),
         required: config.required_plugins.clone(),
     };

@@ -1,9 +1,11 @@
 use std::{
     any::Any,
+    collections::BTreeMap,
     fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use core_types::{Error, Result, ResultExt};
@@ -27,6 +29,7 @@ pub struct InitContext {
     pub(crate) state: PathBuf,
     pub(crate) addresses: Addresses,
     pub(crate) config: Table,
+    pub(crate) timeouts: Arc<BTreeMap<String, Duration>>,
     pub(crate) plugins: Arc<PluginSet>,
 }
 
@@ -68,6 +71,11 @@ impl InitContext {
     /// InvalidArgument that names the key when the section has another shape.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
         config::read(self.config.clone())
+    }
+
+    /// A duration of the configuration's `timeouts`, `io.containerd.timeout.shim.load`.
+    pub fn timeout(&self, name: &str) -> Option<Duration> {
+        self.timeouts.get(name).copied()
     }
 
     /// The instance of one plugin.

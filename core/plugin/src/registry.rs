@@ -2,6 +2,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use core_types::{Error, Result};
@@ -22,6 +23,8 @@ pub struct StartOptions {
     pub addresses: Addresses,
     /// Sections of the configuration by plugin (`io.containerd.gc.v1.scheduler`).
     pub config: BTreeMap<String, Table>,
+    /// Durations by name.
+    pub timeouts: Arc<BTreeMap<String, Duration>>,
     /// Plugins not to start.
     pub disabled: Vec<String>,
     /// Plugins without which the daemon does not start.
@@ -143,6 +146,7 @@ async fn start_one(registration: &Registration, set: &Arc<PluginSet>, options: &
         state: options.state.join(&uri),
         addresses: options.addresses.clone(),
         config,
+        timeouts: Arc::clone(&options.timeouts),
         plugins: Arc::clone(set),
     };
     (registration.init)(context).await

@@ -50,6 +50,8 @@ pub const IMAGE_VERIFIER: &str = "io.containerd.image-verifier.v1";
 pub const WARNING: &str = "io.containerd.warning.v1";
 /// The parts of the Kubernetes interface.
 pub const CRI_SERVICE: &str = "io.containerd.cri.v1";
+/// Services of shims, and what is common to all shims.
+pub const SHIM: &str = "io.containerd.shim.v1";
 /// Handlers of HTTP requests.
 pub const HTTP: &str = "io.containerd.http.v1";
 /// Listeners.

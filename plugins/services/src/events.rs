@@ -1,17 +1,11 @@
-//! Events on the wire, and the events services: `containerd.services.events.v1.Events` for clients,
-//! `containerd.services.events.ttrpc.v1.Events` for shims.
+//! Events on the wire, and `containerd.services.events.v1.Events`. Shims publish over ttrpc, see
+//! `plugin-shim-transport`.
 
 use std::sync::Arc;
 
 use containerd_api::{
     any, events as messages,
-    services::{
-        events::{
-            ttrpc::v1::{self as ttrpc, events_ttrpc},
-            v1 as api,
-        },
-        images::v1 as images,
-    },
+    services::{events::v1 as api, images::v1 as images},
     types,
 };
 use containerd_api_grpc::services::events::v1::events_server;
@@ -21,13 +15,13 @@ use futures::{StreamExt, stream};
 use tonic::{Request, Response, Status};
 
 use crate::{
-    BoxStream, GrpcService, TtrpcService, convert,
+    BoxStream, GrpcService, convert,
     grpc::serve,
     scope::namespace,
-    status::{self, required, status},
+    status::{required, status},
 };
 
-/// The service, for clients and for shims.
+/// The service.
 #[derive(Clone)]
 pub struct Events {
     exchange: Arc<Exchange>,
@@ -42,11 +36,6 @@ impl Events {
     /// The gRPC service, ready to be offered.
     pub fn service(self) -> GrpcService {
         serve!(events_server::EventsServer, self)
-    }
-
-    /// The ttrpc service, ready to be offered.
-    pub fn ttrpc_service(self) -> TtrpcService {
-        TtrpcService(Box::new(move |router| events_ttrpc::register(router, Arc::new(self))))
     }
 }
 
@@ -85,21 +74,6 @@ impl events_server::Events for Events {
             Some((Ok(to_message(envelope)), subscription))
         });
         Ok(Response::new(envelopes.boxed()))
-    }
-}
-
-#[async_trait::async_trait]
-impl events_ttrpc::Events for Events {
-    async fn forward(
-        &self,
-        _context: containerd_ttrpc::Context,
-        request: ttrpc::ForwardRequest,
-    ) -> Result<(), containerd_ttrpc::Status> {
-        let envelope = request.envelope.ok_or_else(|| Error::invalid_argument("envelope required"));
-        envelope
-            .and_then(from_message)
-            .and_then(|envelope| self.exchange.forward(envelope))
-            .map_err(|error| containerd_ttrpc::Status::new(status::code(error.kind()).into(), error.message()))
     }
 }
 

@@ -38,6 +38,8 @@ pub mod snapshots;
 pub mod status;
 /// Streams between clients and the daemon.
 pub mod streaming;
+/// The tasks service.
+pub mod tasks;
 /// The transfer service.
 pub mod transfer;
 /// Which version this is.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use core_events::{Exchange, Publisher};
 use core_metadata::Database;
 use core_plugin::{InitContext, Instance, Registration, Requirement, Transport, types};
+use core_runtime_v2::TaskManager;
 use core_streaming::Streams;
 use core_transfer::Transferer;
 use core_types::{Error, Result};
@@ -10,7 +11,7 @@ use core_types::{Error, Result};
 use crate::{
     GrpcService, containers::Containers, content::Content, diff, events::Events, health::Health, images::Images,
     introspection::Introspection, leases::Leases, namespaces::Namespaces, sandboxes::Sandboxes, snapshots::Snapshots,
-    streaming::Streaming, transfer::Transfer, version::Version,
+    streaming::Streaming, tasks, transfer::Transfer, version::Version,
 };
 
 /// The exchange of events, in the plugin set.
@@ -20,7 +21,10 @@ const DIFF_SERVICE: (&str, &str) = (types::SERVICE, "diff-service");
 /// The registry of streams.
 const STREAMS: (&str, &str) = (types::STREAMING, "manager");
 
-/// The registrations of all services but tasks, and of the parts that are theirs alone.
+/// The task manager.
+const TASKS: (&str, &str) = (types::RUNTIME_V2, "task");
+
+/// The registrations of all services, and of the parts that are theirs alone.
 pub fn plugins() -> Vec<Registration> {
     vec![
         Registration::new(EXCHANGE.0, EXCHANGE.1, |_| async { Ok(Instance::new(Arc::new(Exchange::new()))) }),
@@ -32,14 +36,14 @@ pub fn plugins() -> Vec<Registration> {
         over_database("snapshots", |database| Snapshots::new(database).service()),
         over_database("sandboxes", |database| Sandboxes::new(database).service()),
         containers(),
+        tasks(),
         diff_service(),
         Registration::new(types::GRPC, "diff", |context| async move {
             Ok(grpc(context.get::<Arc<diff::Diff>>(DIFF_SERVICE.0, DIFF_SERVICE.1)?.service()))
         })
         .requires(DIFF_SERVICE),
         Registration::new(types::GRPC, "events", |context| async move {
-            let events = Events::new(context.get(EXCHANGE.0, EXCHANGE.1)?);
-            Ok(grpc(events.clone().service()).offer(Transport::Ttrpc, events.ttrpc_service()))
+            Ok(grpc(Events::new(context.get(EXCHANGE.0, EXCHANGE.1)?).service()))
         })
         .requires(EXCHANGE),
         Registration::new(types::GRPC, "introspection", |context| async move {
@@ -75,6 +79,17 @@ fn containers() -> Registration {
         let events: Arc<dyn Publisher> = context.get::<Arc<Exchange>>(EXCHANGE.0, EXCHANGE.1)?;
         Ok(grpc(Containers::new(database(&context)?, events).service()))
     })
+    .requires(types::METADATA)
+    .requires(EXCHANGE)
+}
+
+fn tasks() -> Registration {
+    Registration::new(types::GRPC, "tasks", |context| async move {
+        let manager = context.get::<Arc<TaskManager>>(TASKS.0, TASKS.1)?;
+        let events: Arc<dyn Publisher> = context.get::<Arc<Exchange>>(EXCHANGE.0, EXCHANGE.1)?;
+        Ok(grpc(tasks::service(manager, database(&context)?, events)))
+    })
+    .requires(TASKS)
     .requires(types::METADATA)
     .requires(EXCHANGE)
 }

@@ -6,6 +6,7 @@ use containerd_api::services::snapshots::v1 as api;
 use containerd_api_grpc::services::snapshots::v1::snapshots_server;
 use core_metadata::Database;
 use core_snapshots::{Info, Kind, Snapshotter};
+use core_types::ErrorKind;
 use futures::{StreamExt, stream};
 use tonic::{Request, Response, Status};
 
@@ -45,7 +46,11 @@ impl Snapshots {
         let request = request.into_inner();
         let snapshotter = match name(&request) {
             "" => return Err(Status::invalid_argument("snapshotter argument missing")),
-            name => self.database.snapshotter(&scope, name).map_err(status)?,
+            name => self.database.snapshotter(&scope, name).map_err(|error| match error.kind() {
+                // The request names a snapshotter that this daemon has not; NotFound is for snapshots.
+                ErrorKind::NotFound => Status::invalid_argument(error.message()),
+                _ => status(error),
+            })?,
         };
         Ok((snapshotter, request))
     }
