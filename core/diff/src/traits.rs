@@ -69,3 +69,12 @@ pub trait Comparer: Send + Sync {
         options: CompareOptions,
     ) -> Result<Descriptor>;
 }
+
+/// What a differ plugin leaves in the plugin set: both halves under one name.
+#[derive(Clone)]
+pub struct Differ {
+    /// Extracts.
+    pub applier: Arc<dyn Applier>,
+    /// Compares.
+    pub comparer: Arc<dyn Comparer>,
+}
