@@ -71,7 +71,7 @@ impl Environment {
 
     /// Makes the file longer when its data comes near to its end. Only the writer calls it, between transactions.
     pub(crate) fn extend(&self) -> io::Result<()> {
-        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         let used = (self.env.info().last_page_number as u64 + 1) * 4096;
         let mut length = self.file.metadata()?.len();
         if length >= used + SPARE_LOW {
