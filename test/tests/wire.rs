@@ -1,7 +1,7 @@
 //! Messages mean the same to independent encoders: the crates `containerd-client`, `containerd-shim-protos`
 //! and `k8s-cri` carry types generated elsewhere.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Debug};
 
 use containerd_client as theirs;
 use containerd_shim_protos::{
@@ -13,7 +13,7 @@ use prost::Message;
 /// Sends `message` to the other type and back, and compares what arrived.
 fn round_trip<Ours, Theirs>(message: &Ours) -> Theirs
 where
-    Ours: Message + Default + PartialEq,
+    Ours: Message + Default + PartialEq + Debug,
     Theirs: Message + Default,
 {
     let there = Theirs::decode(message.encode_to_vec().as_slice()).unwrap();
@@ -132,7 +132,7 @@ fn tasks_leases_events_and_transfer() {
 /// The same for a peer whose messages are of another library.
 fn shim_trip<Ours, Theirs>(message: &Ours) -> Theirs
 where
-    Ours: Message + Default + PartialEq,
+    Ours: Message + Default + PartialEq + Debug,
     Theirs: shim_protos::protobuf::Message,
 {
     let there = Theirs::parse_from_bytes(&message.encode_to_vec()).unwrap();
@@ -164,7 +164,8 @@ fn shim_tasks() {
     request.spec = MessageField::some(TheirAny { type_url: "t".into(), value: vec![1], ..Default::default() });
     let ours = v3::ExecProcessRequest::decode(request.write_to_bytes().unwrap().as_slice()).unwrap();
     assert_eq!((ours.exec_id.as_str(), ours.spec.unwrap().type_url.as_str()), ("e", "t"));
-    let old = containerd_api::task::v2::ExecProcessRequest::decode(request.write_to_bytes().unwrap().as_slice()).unwrap();
+    let old =
+        containerd_api::task::v2::ExecProcessRequest::decode(request.write_to_bytes().unwrap().as_slice()).unwrap();
     assert_eq!(old.exec_id, "e");
 }
 
@@ -173,9 +174,19 @@ fn cri() {
     use containerd_api_cri::v1;
     let run = v1::RunPodSandboxRequest {
         config: Some(v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata { name: "p".into(), uid: "u".into(), namespace: "n".into(), attempt: 3 }),
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "p".into(),
+                uid: "u".into(),
+                namespace: "n".into(),
+                attempt: 3,
+            }),
             hostname: "h".into(),
-            port_mappings: vec![v1::PortMapping { protocol: 0, container_port: 80, host_port: 8080, host_ip: String::new() }],
+            port_mappings: vec![v1::PortMapping {
+                protocol: 0,
+                container_port: 80,
+                host_port: 8080,
+                host_ip: String::new(),
+            }],
             labels: [("a".into(), "b".into())].into(),
             ..Default::default()
         }),
@@ -186,7 +197,11 @@ fn cri() {
     assert_eq!((config.hostname.as_str(), config.port_mappings[0].host_port), ("h", 8080));
     assert_eq!(config.metadata.unwrap().attempt, 3);
     let stats = v1::ContainerStats {
-        cpu: Some(v1::CpuUsage { timestamp: 1, usage_core_nano_seconds: Some(v1::UInt64Value { value: 2 }), ..Default::default() }),
+        cpu: Some(v1::CpuUsage {
+            timestamp: 1,
+            usage_core_nano_seconds: Some(v1::UInt64Value { value: 2 }),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let there: k8s_cri::v1::ContainerStats = round_trip(&stats);
