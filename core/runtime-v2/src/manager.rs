@@ -258,11 +258,20 @@ impl Inner {
     async fn delete(self: &Arc<Self>, task: &Task) -> Result<ExitStatus> {
         let entry = &task.entry;
         let timeouts = &self.config.timeouts;
+        let ended = |error: Error| match entry.link() {
+            // It ended, by another hand, after this request found it.
+            Link::Gone(Some(exit)) => Ok(exit),
+            _ => Err(error),
+        };
+        // Not under the lock: whoever cleans up after a dead shim needs it.
+        let client = match task.client().await {
+            Ok(client) => client,
+            Err(error) => return ended(error),
+        };
         let ending = entry.ending.lock().await;
         if entry.is_gone() {
-            return Err(task.not_found());
+            return ended(task.not_found());
         }
-        let client = task.client().await?;
         let exit = match entry.told().deleted {
             Some(exit) => Ok(exit),
             None => within(timeouts.long, format!("delete of task {}", task.id()), client.delete(task.id(), "")).await,
