@@ -127,7 +127,5 @@ impl io::Read for BlobReader {
 
 /// Runs `work` on a blocking thread.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::internal(format!("content worker: {error}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(format!("content worker: {error}")))?
 }

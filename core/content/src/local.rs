@@ -46,10 +46,11 @@ impl LocalStore {
     /// What the disk says.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let root = root.into();
-        DirBuilder::new().recursive(true).mode(0o700).create(&root).doing(format_args!(
-            "create content store {}",
-            root.display()
-        ))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&root)
+            .doing(format_args!("create content store {}", root.display()))?;
         let layout = Layout::new(root);
         sweep(&layout)?;
         Ok(Self { layout: Arc::new(layout), locks: Arc::default() })

@@ -235,7 +235,10 @@ pub async fn lists_filters_and_deletes(store: Handle) {
     assert_eq!(listed(store.list(&[]).await.unwrap()), digests);
     let one = [format!("digest=={}", digests[2])];
     assert_eq!(listed(store.list(&one).await.unwrap()), [digests[2].clone()]);
-    assert_eq!(store.list(&["digest==".into()]).await.err().map(|error| error.kind()), Some(ErrorKind::InvalidArgument));
+    assert_eq!(
+        store.list(&["digest==".into()]).await.err().map(|error| error.kind()),
+        Some(ErrorKind::InvalidArgument)
+    );
     store.delete(&digests[2]).await.unwrap();
     for error in [
         store.delete(&digests[2]).await.unwrap_err(),
@@ -253,7 +256,8 @@ pub async fn aborts_ingests(store: Handle) {
     let mut writer = open(&store, "kept").await;
     writer.write(data(10, 20)).await.unwrap();
     drop(open(&store, "thrown").await);
-    let mut listed: Vec<_> = store.list_statuses(&[]).await.unwrap().into_iter().map(|s| (s.reference, s.offset)).collect();
+    let mut listed: Vec<_> =
+        store.list_statuses(&[]).await.unwrap().into_iter().map(|s| (s.reference, s.offset)).collect();
     listed.sort();
     assert_eq!(listed, [("kept".to_owned(), 10), ("thrown".to_owned(), 0)]);
     let filtered = store.list_statuses(&["ref~=^thr".into()]).await.unwrap();

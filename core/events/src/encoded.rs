@@ -9,9 +9,8 @@ const CONTAINER_ID: (&str, u64) = ("container_id", 1);
 /// Number of the text field at `path` in the message `type_url`; a path through a message has two numbers.
 fn numbers(type_url: &str, path: &[&str]) -> Option<Vec<u64>> {
     let name = type_url.rsplit('/').next()?.strip_prefix("containerd.events.Task")?;
-    let known = [
-        "Create", "Start", "Delete", "Exit", "OOM", "ExecAdded", "ExecStarted", "Paused", "Resumed", "Checkpointed",
-    ];
+    let known =
+        ["Create", "Start", "Delete", "Exit", "OOM", "ExecAdded", "ExecStarted", "Paused", "Resumed", "Checkpointed"];
     if !known.contains(&name) {
         return None;
     }
@@ -94,7 +93,10 @@ mod tests {
     #[test]
     fn text_fields_are_found_by_name() {
         assert_eq!(field(EXIT, MESSAGE, &["container_id"]).as_deref(), Some("web"));
-        assert_eq!(field("type.googleapis.com/containerd.events.TaskExit", MESSAGE, &["id"]).as_deref(), Some("exec-1"));
+        assert_eq!(
+            field("type.googleapis.com/containerd.events.TaskExit", MESSAGE, &["id"]).as_deref(),
+            Some("exec-1")
+        );
         assert_eq!(field(EXIT, MESSAGE, &["pid"]), None);
         assert_eq!(field(EXIT, b"", &["id"]).as_deref(), Some(""));
         assert_eq!(field("containerd.events.Other", MESSAGE, &["container_id"]), None);
@@ -104,7 +106,9 @@ mod tests {
 
     #[test]
     fn broken_messages_have_no_fields() {
-        for message in [&b"\x0a"[..], b"\x0a\x7fx", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0b", b"\x0a\x01\xff"] {
+        for message in
+            [&b"\x0a"[..], b"\x0a\x7fx", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0b", b"\x0a\x01\xff"]
+        {
             assert_eq!(field(EXIT, message, &["container_id"]), None, "{message:?}");
         }
     }

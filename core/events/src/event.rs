@@ -17,33 +17,105 @@ pub struct Any {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `/containers/create`
-    ContainerCreate { /** Its id. */ id: String, /** Its image. */ image: String, /** Its runtime. */ runtime: String },
+    ContainerCreate {
+        /** Its id. */
+        id: String,
+        /** Its image. */
+        image: String,
+        /** Its runtime. */
+        runtime: String,
+    },
     /// `/containers/update`
-    ContainerUpdate { /** Its id. */ id: String, /** Its image. */ image: String, /** Its labels. */ labels: Labels, /** Its snapshot. */ snapshot_key: String },
+    ContainerUpdate {
+        /** Its id. */
+        id: String,
+        /** Its image. */
+        image: String,
+        /** Its labels. */
+        labels: Labels,
+        /** Its snapshot. */
+        snapshot_key: String,
+    },
     /// `/containers/delete`
-    ContainerDelete { /** Its id. */ id: String },
+    ContainerDelete {
+        /** Its id. */
+        id: String,
+    },
     /// `/content/create`
-    ContentCreate { /** The blob. */ digest: String, /** Its size. */ size: u64 },
+    ContentCreate {
+        /** The blob. */
+        digest: String,
+        /** Its size. */
+        size: u64,
+    },
     /// `/content/delete`
-    ContentDelete { /** The blob. */ digest: String },
+    ContentDelete {
+        /** The blob. */
+        digest: String,
+    },
     /// `/images/create`
-    ImageCreate { /** Its name. */ name: String, /** Its labels. */ labels: Labels },
+    ImageCreate {
+        /** Its name. */
+        name: String,
+        /** Its labels. */
+        labels: Labels,
+    },
     /// `/images/update`
-    ImageUpdate { /** Its name. */ name: String, /** Its labels. */ labels: Labels },
+    ImageUpdate {
+        /** Its name. */
+        name: String,
+        /** Its labels. */
+        labels: Labels,
+    },
     /// `/images/delete`
-    ImageDelete { /** Its name. */ name: String },
+    ImageDelete {
+        /** Its name. */
+        name: String,
+    },
     /// `/namespaces/create`
-    NamespaceCreate { /** Its name. */ name: String, /** Its labels. */ labels: Labels },
+    NamespaceCreate {
+        /** Its name. */
+        name: String,
+        /** Its labels. */
+        labels: Labels,
+    },
     /// `/namespaces/update`
-    NamespaceUpdate { /** Its name. */ name: String, /** Its labels. */ labels: Labels },
+    NamespaceUpdate {
+        /** Its name. */
+        name: String,
+        /** Its labels. */
+        labels: Labels,
+    },
     /// `/namespaces/delete`
-    NamespaceDelete { /** Its name. */ name: String },
+    NamespaceDelete {
+        /** Its name. */
+        name: String,
+    },
     /// `/snapshot/prepare`
-    SnapshotPrepare { /** Its key. */ key: String, /** Its parent. */ parent: String, /** Who keeps it. */ snapshotter: String },
+    SnapshotPrepare {
+        /** Its key. */
+        key: String,
+        /** Its parent. */
+        parent: String,
+        /** Who keeps it. */
+        snapshotter: String,
+    },
     /// `/snapshot/commit`
-    SnapshotCommit { /** Its key. */ key: String, /** Its name. */ name: String, /** Who keeps it. */ snapshotter: String },
+    SnapshotCommit {
+        /** Its key. */
+        key: String,
+        /** Its name. */
+        name: String,
+        /** Who keeps it. */
+        snapshotter: String,
+    },
     /// `/snapshot/remove`
-    SnapshotRemove { /** Its key. */ key: String, /** Who keeps it. */ snapshotter: String },
+    SnapshotRemove {
+        /** Its key. */
+        key: String,
+        /** Who keeps it. */
+        snapshotter: String,
+    },
     /// Encoded already.
     Encoded(Any),
 }

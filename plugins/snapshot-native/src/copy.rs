@@ -30,14 +30,14 @@ const XATTR_MAX: usize = 64 * 1024;
 /// What the disk says, with the name of the file.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     let doing = || format!("copy {} to {}", from.display(), to.display());
-    let open = |path: &Path| -> io::Result<OwnedFd> {
-        Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
-    };
-    let (source, target) = open(from).and_then(|source| Ok((source, open(to)?))).map_err(|error| Error::io(doing(), error))?;
-    let mut copier = Copier { root: target.as_fd(), links: HashMap::new(), clones: true, buffer: Vec::new(), at: PathBuf::new() };
-    copier.directory(source.as_fd(), target.as_fd()).map_err(|error| {
-        Error::io(format_args!("{}: at {}", doing(), copier.at.display()), error)
-    })
+    let open = |path: &Path| -> io::Result<OwnedFd> { Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?) };
+    let (source, target) =
+        open(from).and_then(|source| Ok((source, open(to)?))).map_err(|error| Error::io(doing(), error))?;
+    let mut copier =
+        Copier { root: target.as_fd(), links: HashMap::new(), clones: true, buffer: Vec::new(), at: PathBuf::new() };
+    copier
+        .directory(source.as_fd(), target.as_fd())
+        .map_err(|error| Error::io(format_args!("{}: at {}", doing(), copier.at.display()), error))
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

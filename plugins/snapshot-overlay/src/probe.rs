@@ -32,7 +32,8 @@ pub fn supported(root: &Path, options: &[String]) -> Result<()> {
     let mount = Mount { kind: "overlay".into(), source: "overlay".into(), target: String::new(), options: all };
     let merged = path.join("merged");
     let mounted = std::thread::spawn(move || {
-        core_sys::private_mount_namespace().map_err(|error| Error::io("enter a mount namespace (root is needed)", error))?;
+        core_sys::private_mount_namespace()
+            .map_err(|error| Error::io("enter a mount namespace (root is needed)", error))?;
         mount_all(&[mount], &merged)
         // The mount ends with this thread, the last one in its namespace.
     });
@@ -50,7 +51,8 @@ pub fn supported(root: &Path, options: &[String]) -> Result<()> {
 
 /// Whether the kernel has overlayfs at this moment. A module may still be loaded by the first mount.
 fn overlay_is_known() -> bool {
-    fs::read_to_string("/proc/filesystems").is_ok_and(|text| text.lines().any(|line| line.trim_end().ends_with("\toverlay")))
+    fs::read_to_string("/proc/filesystems")
+        .is_ok_and(|text| text.lines().any(|line| line.trim_end().ends_with("\toverlay")))
 }
 
 /// Whether directory entries say what they are.

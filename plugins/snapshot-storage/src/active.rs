@@ -74,6 +74,11 @@ impl Active {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn unsynced(&self) -> usize {
+        self.0.dirty().len()
+    }
+
     /// Sees to it that the record is on disk before long; at once where there is nobody to do it later.
     fn sync_later(&self, id: u64) -> Result<()> {
         let first = {

@@ -26,6 +26,8 @@ mod record;
 mod state;
 /// Requests as transactions.
 mod storage;
+#[cfg(test)]
+mod tests;
 /// Walking, measuring and removing trees.
 mod tree;
 

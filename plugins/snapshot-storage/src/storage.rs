@@ -1,9 +1,4 @@
-use std::{
-    collections::HashSet,
-    path::Path,
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::HashSet, path::Path, sync::Arc, time::SystemTime};
 
 use core_snapshots::{Info, Kind, Usage};
 use core_types::{Error, Filter, Labels, Result, ResultExt, labels};
@@ -123,9 +118,7 @@ impl Storage {
         let snapshot = self.get(key)?;
         match snapshot.info.kind {
             Kind::Active | Kind::View => Ok(snapshot),
-            Kind::Committed => {
-                Err(Error::failed_precondition(format!("requested snapshot {key} not active or view")))
-            }
+            Kind::Committed => Err(Error::failed_precondition(format!("requested snapshot {key} not active or view"))),
         }
     }
 
@@ -144,6 +137,12 @@ impl Storage {
     pub fn ids(&self) -> HashSet<u64> {
         let state = self.0.shared.lock();
         state.records.values().map(|record| record.id).chain(state.pending.iter().copied()).collect()
+    }
+
+    /// How many new records wait for their sync.
+    #[cfg(test)]
+    pub(crate) fn unsynced(&self) -> usize {
+        self.0.active.unsynced()
     }
 
     /// Begins an active snapshot or a view on `parent` (empty for none).
@@ -368,7 +367,5 @@ fn first_free(snapshots: &Path) -> Result<u64> {
 /// # Errors
 /// Those of `work`; Internal when it panicked.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::internal(format!("snapshot worker: {error}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(format!("snapshot worker: {error}")))?
 }

@@ -1,8 +1,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     ffi::CStr,
-    fs,
-    io,
+    fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{

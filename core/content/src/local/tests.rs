@@ -95,3 +95,81 @@ async fn strange_files_among_the_blobs_are_no_blobs() {
     fs::create_dir(dir.path().join("blobs/sha256").join("a".repeat(64))).unwrap();
     assert!(store.list(&[]).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_leaves_a_store_that_works() {
+    if let Err(error) = core_sys::private_mount_namespace() {
+        eprintln!("skipped: no mount namespace of its own ({error}); run as root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", dir.path(), "tmpfs", flags, Some(c"size=2m")).unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let mut writer = store.writer(WriterOptions { total: 0, ..options("large") }).await.unwrap();
+    let mut result = Ok(());
+    for _ in 0..8 {
+        result = writer.write(Bytes::from(vec![1; 1 << 20])).await;
+        if result.is_err() {
+            break;
+        }
+    }
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+    let error = writer.commit(0, None, Labels::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    drop(writer);
+    assert!(store.list(&[]).await.unwrap().is_empty());
+    store.abort("large").await.unwrap();
+    let mut writer = store.writer(options("small")).await.unwrap();
+    writer.write(Bytes::from(vec![2; 100])).await.unwrap();
+    writer.commit(100, None, Labels::new()).await.unwrap();
+}
+
+/// Byte `at` of what the crash test writes.
+fn pattern(range: std::ops::Range<usize>) -> Bytes {
+    range.map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// The child writes, says how far it came, and is killed amid it.
+#[tokio::test]
+async fn a_killed_writer_leaves_a_beginning_that_is_right() {
+    const ROOT: &str = "CONTENT_CRASH_ROOT";
+    const TOTAL: usize = 64 << 20;
+    let options = || WriterOptions { reference: "killed".into(), total: TOTAL as u64, expected: None };
+    if let Some(root) = std::env::var_os(ROOT) {
+        let store = LocalStore::open(root).unwrap();
+        let mut writer = store.writer(options()).await.unwrap();
+        for at in (0..TOTAL).step_by(100_000) {
+            writer.write(pattern(at..(at + 100_000).min(TOTAL))).await.unwrap();
+            println!("+{at}");
+        }
+        std::future::pending::<()>().await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "local::tests::a_killed_writer_leaves_a_beginning_that_is_right", "--nocapture"])
+        .env(ROOT, dir.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut accepted = 0;
+    for line in std::io::BufRead::lines(output) {
+        if let Some(at) = line.unwrap().rsplit_once('+').and_then(|(_, at)| at.parse::<usize>().ok()) {
+            accepted = at;
+            if at > 5 << 20 {
+                child.kill().unwrap();
+            }
+        }
+    }
+    child.wait().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let mut writer = store.writer(options()).await.unwrap();
+    let offset = writer.status().offset as usize;
+    assert!(offset + (3 << 20) > accepted, "{offset} of {accepted}");
+    assert_eq!(writer.digest(), Digest::of(&pattern(0..offset)));
+    let end = offset + 1000;
+    writer.write(pattern(offset..end)).await.unwrap();
+    let digest = writer.commit(end as u64, None, Labels::new()).await.unwrap();
+    assert_eq!(digest, Digest::of(&pattern(0..end)));
+}

@@ -59,7 +59,10 @@ impl LocalWriter {
             None => {
                 let now = SystemTime::now();
                 digester = algorithm.digester();
-                ingest.describe(&reference, total, now)?;
+                if let Err(error) = ingest.describe(&reference, total, now) {
+                    discard(&ingest);
+                    return Err(error);
+                }
                 IngestStatus { reference, offset: 0, total, expected: None, started_at: now, updated_at: now }
             }
         };
@@ -70,9 +73,8 @@ impl LocalWriter {
             .truncate(status.offset == 0)
             .open(&data)
             .doing(format_args!("open {}", data.display()))?;
-        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(status.offset)).map_err(|error| {
-            Error::io(format_args!("seek in {}", data.display()), error.into())
-        })?;
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(status.offset))
+            .map_err(|error| Error::io(format_args!("seek in {}", data.display()), error.into()))?;
         lock.set_offset(status.offset);
         Ok(Self {
             sink: Arc::new(Mutex::new(Sink::new(file, digester, status.offset))),
@@ -273,6 +275,6 @@ fn commit(layout: &Layout, ingest: &Ingest, sink: &Sink, size: u64, expected: Op
 
 fn discard(ingest: &Ingest) {
     if let Err(error) = ingest.remove() {
-        warn!(path = %ingest.0.display(), %error, "cannot remove the directory of a finished ingest");
+        warn!(path = %ingest.0.display(), %error, "cannot remove the directory of an ingest");
     }
 }
