@@ -84,11 +84,12 @@ fn write_stubs(service: &Service, out: &mut String) -> std::fmt::Result {
         )?;
     }
     writeln!(out, "}}")?;
-    writeln!(out, "/// Adds every method of `service` to `router`.\npub fn register<S: {}>(router: &mut Router, service: std::sync::Arc<S>) {{", service.name)?;
+    writeln!(out, "/// Adds every method of `service` to `router`.\npub fn register<S: {0}>(router: &mut Router, service: std::sync::Arc<S>) {{ register_as(SERVICE, router, service); }}", service.name)?;
+    writeln!(out, "/// Adds every method of `service` to `router` under another service name, for an older version of the same messages.\npub fn register_as<S: {}>(name: &'static str, router: &mut Router, service: std::sync::Arc<S>) {{", service.name)?;
     for method in &service.methods {
         writeln!(
             out,
-            "{{ let service = service.clone(); router.unary(SERVICE, \"{rpc}\", move |context, request| {{ let service = service.clone(); async move {{ service.{name}(context, request).await }} }}); }}",
+            "{{ let service = service.clone(); router.unary(name, \"{rpc}\", move |context, request| {{ let service = service.clone(); async move {{ service.{name}(context, request).await }} }}); }}",
             rpc = method.proto_name,
             name = method.name,
         )?;

@@ -113,7 +113,7 @@ impl Console {
     pub(crate) fn start(master: OwnedFd, input: Option<pipe::Receiver>, sink: Sink) -> io::Result<Self> {
         let flags = fcntl_getfl(&master)?;
         fcntl_setfl(&master, flags | OFlags::NONBLOCK)?;
-        let master = Arc::new(AsyncFd::register(master)?);
+        let master = Arc::new(crate::poll::watched(master)?);
         let output = Some(tokio::spawn(copy_out(master.clone(), sink)));
         let input = input.map(|input| tokio::spawn(copy_in(input, master.clone())));
         Ok(Self { master, output, input })

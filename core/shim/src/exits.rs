@@ -4,7 +4,7 @@ use std::{
 };
 
 use core_cgroups::Cgroup;
-use tokio::{io::unix::AsyncFd, sync::oneshot};
+use tokio::sync::oneshot;
 
 use crate::{Container, Event, Exit, ExitRecord, Process, exec::Busy, spec};
 
@@ -54,7 +54,7 @@ impl Container {
     /// Reports out-of-memory kills as they happen, where the kernel tells.
     pub(crate) fn watch_oom(self: &Arc<Self>) {
         let watch = self.cgroup.as_ref().and_then(|cgroup| cgroup.watch_oom().ok());
-        let Some(watch) = watch.and_then(|watch| AsyncFd::register(watch).ok()) else { return };
+        let Some(watch) = watch.and_then(|watch| crate::poll::watched(watch).ok()) else { return };
         let container = Arc::downgrade(self);
         let task = tokio::spawn(async move {
             while let Ok(mut ready) = watch.readable().await {

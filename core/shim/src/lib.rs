@@ -20,6 +20,8 @@ mod exec;
 mod exits;
 /// The log processes named by `binary://`.
 mod logger;
+/// Descriptors on the event loop.
+mod poll;
 /// One process of a container and its states.
 mod process;
 /// Collecting children.
