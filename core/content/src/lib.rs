@@ -15,7 +15,7 @@ mod local;
 /// The traits.
 mod store;
 /// What every store must do, as tests that any store can run.
-#[cfg(feature = "testsuite")]
+#[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
 
 pub use helpers::{BlobReader, copy, read_blob, write_blob};

@@ -5,7 +5,6 @@ use core_types::{Digest, ErrorKind, Labels};
 
 use crate::{LocalStore, Store, WriterOptions};
 
-#[cfg(feature = "testsuite")]
 mod suite {
     use super::*;
 
