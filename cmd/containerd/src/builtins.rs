@@ -4,8 +4,6 @@
 mod runtime;
 /// The listeners.
 mod servers;
-/// Content, snapshotters and metadata.
-mod storage;
 
 use core_plugin::Registry;
 use core_types::Result;
@@ -18,8 +16,16 @@ pub(crate) use servers::Listener;
 /// When two have the same name.
 pub(crate) fn registry() -> Result<Registry> {
     let mut registry = Registry::new();
-    let all = [storage::plugins(), runtime::plugins(), plugin_services::plugins(), servers::plugins()];
-    for plugin in all.into_iter().flatten() {
+    let storage = [
+        plugin_content_local::registration(),
+        plugin_snapshot_overlay::registration(),
+        plugin_snapshot_native::registration(),
+        plugin_metadata_lmdb::registration(),
+        plugin_gc_scheduler::registration(),
+        plugin_diff_walking::registration(),
+    ];
+    let all = storage.into_iter().chain(runtime::plugins()).chain(plugin_services::plugins()).chain(servers::plugins());
+    for plugin in all {
         registry.register(plugin)?;
     }
     Ok(registry)

@@ -77,7 +77,7 @@ mod tests {
 
     fn at(path: &Path) -> Listener {
         let owner = fs::metadata("/proc/self").unwrap();
-        Listener { address: path.to_str().unwrap().into(), uid: owner.uid(), gid: owner.gid(), ..Listener::default() }
+        Listener { address: path.to_str().unwrap().into(), uid: owner.uid(), gid: owner.gid() }
     }
 
     #[test]

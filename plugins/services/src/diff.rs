@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use containerd_api::services::diff::v1 as api;
 use containerd_api_grpc::services::diff::v1::diff_server;
-use core_diff::{Applier, ApplyOptions, CompareOptions, Comparer};
+use core_diff::{ApplyOptions, CompareOptions, Differ};
 use core_metadata::Database;
 use core_types::{Descriptor, ErrorKind, Result as CoreResult, media_types};
 use serde::{Deserialize, Serialize};
@@ -16,15 +16,6 @@ use crate::{
     scope::scope,
     status::{required, status},
 };
-
-/// A plugin that applies and makes layers.
-#[derive(Clone)]
-pub struct Differ {
-    /// Extracts.
-    pub applier: Arc<dyn Applier>,
-    /// Compares.
-    pub comparer: Arc<dyn Comparer>,
-}
 
 /// Section `io.containerd.service.v1.diff-service` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

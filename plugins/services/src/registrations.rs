@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use core_diff::Differ;
 use core_events::{Exchange, Publisher};
 use core_metadata::Database;
 use core_plugin::{InitContext, Instance, Registration, Requirement, Transport, types};
@@ -97,7 +98,7 @@ fn tasks() -> Registration {
 fn diff_service() -> Registration {
     Registration::new(DIFF_SERVICE.0, DIFF_SERVICE.1, |context| async move {
         let config: diff::Config = context.config()?;
-        let loaded = context.all::<diff::Differ>(types::DIFFER)?;
+        let loaded = context.all::<Differ>(types::DIFFER)?;
         let choose = |wanted: &String| {
             let found = loaded.iter().find(|(id, _)| id == wanted).map(|(_, differ)| differ.clone());
             found.ok_or_else(|| Error::not_found(format!("needed differ not loaded: {wanted}")))
