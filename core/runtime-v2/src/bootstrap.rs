@@ -74,7 +74,11 @@ impl Endpoint {
         if text.starts_with('{') {
             let mut endpoint: Self = serde_json::from_str(text).map_err(|_| unusable())?;
             endpoint.protocol = endpoint.protocol.to_lowercase();
-            return if endpoint.version < OLDEST || endpoint.address.is_empty() { Err(unusable()) } else { Ok(endpoint) };
+            return if endpoint.version < OLDEST || endpoint.address.is_empty() {
+                Err(unusable())
+            } else {
+                Ok(endpoint)
+            };
         }
         if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
             return Err(unusable());
@@ -190,7 +194,10 @@ mod tests {
     #[test]
     fn all_three_answers_are_understood() {
         let v2 = Endpoint::parse(b"unix:///run/containerd/s/abc\n").unwrap();
-        assert_eq!((v2.version, v2.protocol.as_str(), v2.address.as_str()), (2, "ttrpc", "unix:///run/containerd/s/abc"));
+        assert_eq!(
+            (v2.version, v2.protocol.as_str(), v2.address.as_str()),
+            (2, "ttrpc", "unix:///run/containerd/s/abc")
+        );
         assert_eq!(v2.socket().unwrap(), Path::new("/run/containerd/s/abc"));
         let json = Endpoint::parse(br#"{"version":3,"address":"unix:///s/x","protocol":"TTRPC"}"#).unwrap();
         assert_eq!((json.version, json.protocol.as_str()), (3, "ttrpc"));

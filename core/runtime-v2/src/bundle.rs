@@ -142,7 +142,8 @@ impl Bundle {
 }
 
 fn is_oci_spec(spec: &Any) -> bool {
-    spec.type_url.ends_with("/opencontainers/runtime-spec/1/Spec") || spec.type_url.ends_with("opencontainers.specs.Spec")
+    spec.type_url.ends_with("/opencontainers/runtime-spec/1/Spec")
+        || spec.type_url.ends_with("opencontainers.specs.Spec")
 }
 
 #[derive(Default, Deserialize)]
@@ -186,8 +187,7 @@ fn make_all(dir: &Path) -> Result<()> {
 pub(crate) fn write_file(path: &Path, data: &[u8], mode: u32) -> Result<()> {
     let write = || -> io::Result<()> {
         let temp = path.with_extension("tmp");
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temp)?;
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temp)?;
         file.write_all(data)?;
         // Bundles are on a tmpfs and die with the machine; a rename is all that a crash of the daemon needs.
         fs::rename(&temp, path)
@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_mapped_group_may_pass() {
-        let gid = mapped_root_group(br#"{"linux":{"gidMappings":[{"containerID":0,"hostID":1000,"size":1}]}}"#).unwrap();
+        let gid =
+            mapped_root_group(br#"{"linux":{"gidMappings":[{"containerID":0,"hostID":1000,"size":1}]}}"#).unwrap();
         assert_eq!(gid, Some(1000));
         assert_eq!(mapped_root_group(br#"{"linux":{"gidMappings":null}}"#).unwrap(), None);
         assert_eq!(mapped_root_group(b"{}").unwrap(), None);

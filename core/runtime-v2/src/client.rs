@@ -1,8 +1,8 @@
 use std::{path::Path, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
-use core_mount::Mount;
 pub use core_events::Any;
+use core_mount::Mount;
 use core_types::{Namespace, Result};
 
 /// Standard streams: paths of FIFOs or URIs, empty for none.

@@ -72,12 +72,7 @@ impl Entry {
 
     /// The task, as its shim's binary is told of it.
     pub(crate) fn target(&self) -> Target<'_> {
-        Target {
-            binary: &self.binary,
-            namespace: &self.key.namespace,
-            id: &self.key.id,
-            bundle: &self.bundle.path,
-        }
+        Target { binary: &self.binary, namespace: &self.key.namespace, id: &self.key.id, bundle: &self.bundle.path }
     }
 
     pub(crate) fn endpoint(&self) -> Option<Endpoint> {

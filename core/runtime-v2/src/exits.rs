@@ -60,15 +60,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let exits = dir.path().join("exits");
         std::fs::create_dir(&exits).unwrap();
-        std::fs::write(exits.join("init.json"), r#"{"pid":7,"status":143,"exited_at":"2023-11-14T22:13:20.000000005Z"}"#)
-            .unwrap();
+        std::fs::write(
+            exits.join("init.json"),
+            r#"{"pid":7,"status":143,"exited_at":"2023-11-14T22:13:20.000000005Z"}"#,
+        )
+        .unwrap();
         std::fs::write(exits.join("e1.json"), "{").unwrap();
         let exit = read(dir.path(), "").unwrap();
         assert_eq!((exit.pid, exit.status), (7, 143));
         assert_eq!(exit.exited_at, Some(UNIX_EPOCH + Duration::new(1_700_000_000, 5)));
         assert!(read(dir.path(), "e1").is_none());
-        std::fs::write(dir.path().join("exit.json"), r#"{"pid":8,"status":9,"exited_at":1700000000000000005,"oom_killed":false}"#)
-            .unwrap();
+        std::fs::write(
+            dir.path().join("exit.json"),
+            r#"{"pid":8,"status":9,"exited_at":1700000000000000005,"oom_killed":false}"#,
+        )
+        .unwrap();
         assert_eq!(read(dir.path(), "").unwrap(), ExitStatus { pid: 8, status: 9, exited_at: exit.exited_at });
         assert!(read(dir.path(), "../init").is_none());
     }

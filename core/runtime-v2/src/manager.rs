@@ -240,8 +240,7 @@ impl Inner {
             return Ok(client);
         }
         let socket = endpoint.socket()?;
-        let connecting =
-            self.connector.connect(namespace, &endpoint.protocol, endpoint.version, &socket, limit);
+        let connecting = self.connector.connect(namespace, &endpoint.protocol, endpoint.version, &socket, limit);
         within(limit, format!("connect to shim {}", endpoint.address), connecting).await
     }
 

@@ -184,9 +184,11 @@ impl Task {
     /// The shim's.
     pub async fn close_io(&self, exec_id: &str) -> Result<()> {
         let id = self.id();
-        self.call("close of standard input", self.timeouts.short, |client| async move {
-            client.close_io(id, exec_id).await
-        })
+        self.call(
+            "close of standard input",
+            self.timeouts.short,
+            |client| async move { client.close_io(id, exec_id).await },
+        )
         .await
     }
 
@@ -231,7 +233,10 @@ impl Task {
                 Link::Gone(Some(exit)) if exec_id.is_empty() => return Ok(exit),
                 Link::Gone(_) if exec_id.is_empty() => return Err(self.not_found()),
                 Link::Gone(_) => {
-                    return Err(Error::unavailable(format!("the shim of task {} is gone, with process {exec_id}", self.id())));
+                    return Err(Error::unavailable(format!(
+                        "the shim of task {} is gone, with process {exec_id}",
+                        self.id()
+                    )));
                 }
                 Link::Up(client) => tokio::select! {
                     answer = client.wait(self.id(), exec_id) => match answer {

@@ -67,7 +67,9 @@ async fn a_shim_is_told_everything_in_both_ways() {
         "-namespace ns -address /run/x.sock -publish-binary /usr/bin/containerd -id c1 -debug start"
     );
     let env = String::from_utf8(bed.file("env")).unwrap();
-    for line in ["TTRPC_ADDRESS=/run/x.sock.ttrpc", "GRPC_ADDRESS=/run/x.sock", "NAMESPACE=ns", "MAX_SHIM_VERSION=2", "EXTRA=1"] {
+    for line in
+        ["TTRPC_ADDRESS=/run/x.sock.ttrpc", "GRPC_ADDRESS=/run/x.sock", "NAMESPACE=ns", "MAX_SHIM_VERSION=2", "EXTRA=1"]
+    {
         assert!(env.lines().any(|other| other == line), "{line}");
     }
     assert_eq!(String::from_utf8(bed.file("cwd")).unwrap().trim(), bed.dir.path().to_str().unwrap());

@@ -267,8 +267,13 @@ impl Bed {
         config.executable = self.dir.path().join("containerd");
         config.search_path = Some(Vec::new());
         let brief = Duration::from_secs(2);
-        config.timeouts =
-            Timeouts { load: brief, state: brief, short: brief, cleanup: Duration::from_secs(30), ..Timeouts::default() };
+        config.timeouts = Timeouts {
+            load: brief,
+            state: brief,
+            short: brief,
+            cleanup: Duration::from_secs(30),
+            ..Timeouts::default()
+        };
         TaskManager::new(config, Arc::new(Played(self.shim.clone())), self.heard.clone()).unwrap()
     }
 

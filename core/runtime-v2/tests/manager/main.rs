@@ -1,5 +1,7 @@
 //! The task manager with a scripted shim binary and a transport that is played here.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod bed;
 
 use std::{sync::atomic::Ordering, time::Duration};
@@ -15,7 +17,10 @@ async fn a_task_lives_and_leaves_nothing() {
     let (task, pid) = manager.create(&bed.namespace, "c1", bed.options()).await.unwrap();
     assert_eq!(pid, 42);
     assert!(task.bundle().join("bootstrap.json").exists());
-    assert_eq!(std::fs::read_to_string(task.bundle().join("shim-binary-path")).unwrap(), bed.binary().to_str().unwrap());
+    assert_eq!(
+        std::fs::read_to_string(task.bundle().join("shim-binary-path")).unwrap(),
+        bed.binary().to_str().unwrap()
+    );
     let again = manager.create(&bed.namespace, "c1", bed.options()).await.err().unwrap();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists);
     assert_eq!(task.start("").await.unwrap(), 42);
@@ -61,7 +66,8 @@ async fn a_dead_shim_is_told_once_with_the_recorded_code() {
     let bed = Bed::new();
     let manager = bed.manager();
     let (task, _) = manager.create(&bed.namespace, "c1", bed.options()).await.unwrap();
-    std::fs::write(task.bundle().join("exit.json"), r#"{"pid":42,"status":3,"exited_at":1700000000000000000}"#).unwrap();
+    std::fs::write(task.bundle().join("exit.json"), r#"{"pid":42,"status":3,"exited_at":1700000000000000000}"#)
+        .unwrap();
     let waiting = tokio::spawn({
         let task = task.clone();
         async move { task.wait("").await }
