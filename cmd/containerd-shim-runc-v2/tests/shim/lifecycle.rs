@@ -219,7 +219,7 @@ fn the_delete_action_tells_the_true_exit_of_a_dead_shim() {
 fn processes_that_outlive_init_are_killed() {
     with_runc(async |world| {
         // No PID namespace: the exec would go on.
-        let shim = sleeper(&world, json!({"namespaces": [{"type": "mount"}]})).await;
+        let shim = sleeper(&world, json!({"namespaces": [{"type": "mount"}, {"type": "uts"}]})).await;
         shim.exec("e", json!(["sleep", "1000"]), &Streams::default()).await.unwrap();
         let pid = shim.start("e").await.unwrap();
         shim.kill("", 9, false).await.unwrap();

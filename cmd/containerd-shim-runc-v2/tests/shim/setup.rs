@@ -35,13 +35,20 @@ pub(crate) fn with_runtime<F: Future<Output = ()>>(runtime: &'static str, test: 
     let event_loop = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     event_loop.block_on(async {
         let world = World::new(runtime);
-        let pids = world.shims.clone();
-        let outcome = tokio::time::timeout(LIMIT * 2, test(world)).await;
-        for pid in pids.borrow().iter() {
+        let _shims = KillShims(world.shims.clone());
+        tokio::time::timeout(LIMIT * 2, test(world)).await.expect("the test hangs");
+    });
+}
+
+/// Ends what a failed test leaves running.
+struct KillShims(std::rc::Rc<RefCell<Vec<i32>>>);
+
+impl Drop for KillShims {
+    fn drop(&mut self) {
+        for pid in self.0.borrow().iter() {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
         }
-        outcome.expect("the test hangs");
-    });
+    }
 }
 
 pub(crate) fn with_runc<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
@@ -110,7 +117,7 @@ fn bundle(id: &str, args: &Value, extra: &Value) -> PathBuf {
             {"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]}
         ],
         "linux": {
-            "cgroupsPath": format!("/shim-test/{}", unique(id)),
+            "cgroupsPath": format!("/shim-test-{}", unique(id)),
             "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}]
         }
     });
