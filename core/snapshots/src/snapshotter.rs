@@ -53,13 +53,13 @@ pub trait Snapshotter: Send + Sync {
     /// The mounts of an active snapshot or view.
     async fn mounts(&self, key: &str) -> Result<Vec<Mount>>;
     /// Makes a writable snapshot on `parent` (empty for none). AlreadyExists for a key in use, NotFound for a
-    /// parent that is not there, FailedPrecondition (InvalidArgument in containerd) for one not committed.
+    /// parent that is not there, InvalidArgument for one not committed.
     async fn prepare(&self, key: &str, parent: &str, labels: Labels) -> Result<Vec<Mount>>;
     /// Makes a readable snapshot on `parent`.
     async fn view(&self, key: &str, parent: &str, labels: Labels) -> Result<Vec<Mount>>;
-    /// Turns the active snapshot `key` into the committed `name`; `parent` sets another parent than it was
-    /// prepared with,
-    /// when [`rebases`](Self::rebases).
+    /// Turns the active snapshot `key` into the committed `name`. Labels are replaced, not inherited. `parent` gives
+    /// a parent to a snapshot that was prepared without one, when [`rebases`](Self::rebases). AlreadyExists for a
+    /// name in use, FailedPrecondition when `key` is not active, InvalidArgument for another parent than it has.
     async fn commit(&self, name: &str, key: &str, parent: Option<&str>, labels: Labels) -> Result<()>;
     /// Removes a snapshot. FailedPrecondition while others stand on it.
     async fn remove(&self, key: &str) -> Result<()>;

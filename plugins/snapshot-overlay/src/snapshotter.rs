@@ -41,7 +41,8 @@ impl OverlaySnapshotter {
     pub fn open(root: &Path, config: &Config) -> Result<Self> {
         let directories = Directories::open(root)?;
         let overlay = probe::complete(config.mount_options.clone(), root);
-        probe::supported(root, &overlay)?;
+        // Below `snapshots`, where a clean-up finds what a crash leaves of the check.
+        probe::supported(&root.join("snapshots"), &overlay)?;
         Ok(Self(Arc::new(Inner {
             storage: Storage::open(root)?,
             directories,
