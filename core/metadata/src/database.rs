@@ -96,13 +96,14 @@ impl Database {
     pub async fn open_with(path: &Path, backends: Backends, options: Options) -> Result<Self> {
         let (path, map_size) = (path.to_owned(), options.map_size);
         let opened = tokio::task::spawn_blocking(move || Store::open(&path, map_size)).await;
-        let store = Arc::new(opened.map_err(|error| Error::internal(error.to_string()))??);
+        let (store, log) = opened.map_err(|error| Error::internal(error.to_string()))??;
+        let store = Arc::new(store);
         let roots = Arc::new(Roots::default());
         let (writer, queue) = writer::queue();
         let thread = {
             let (store, roots) = (Arc::clone(&store), Arc::clone(&roots));
             let builder = std::thread::Builder::new().name("metadata-writer".to_owned());
-            builder.spawn(move || writer::serve(&store, &roots, queue)).doing("start the metadata writer")?
+            builder.spawn(move || writer::serve(&store, log, &roots, &queue)).doing("start the metadata writer")?
         };
         let snapshot_trash = backends.snapshotters.keys().map(|name| (name.clone(), Trash::new())).collect();
         let database = Self {
@@ -259,9 +260,7 @@ impl Database {
 
     /// Makes everything committed so far durable.
     pub(crate) async fn flush(&self) -> Result<()> {
-        let store = Arc::clone(&self.inner.store);
-        let synced = tokio::task::spawn_blocking(move || store.environment.env.force_sync()).await;
-        synced.map_err(|error| Error::internal(error.to_string()))?.map_err(crate::error::from_heed)
+        self.submit(Durability::Full, |_| Ok(())).await
     }
 
     pub(crate) fn mutated(&self, dirty: bool) {

@@ -4,8 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    fs::{self, File},
-    io,
+    fs::{self, File, OpenOptions},
     os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
 };
@@ -20,16 +19,12 @@ pub(crate) type Table = Database<'static, Bytes, Bytes>;
 
 /// Size of the memory map at first: address space, not memory or disk.
 const MAP_SIZE: usize = 16 << 30;
+/// LMDB has two root pages, at the beginning of the file, and writes them in turn.
+const ROOTS: usize = 2;
 /// By how much the map grows when it is full.
 const MAP_STEP: usize = 16 << 30;
 /// Read transactions at once.
 const READERS: u32 = 2048;
-/// The file is made longer when it has less than this beyond its data.
-const SPARE_LOW: u64 = 1 << 20;
-/// By how much it is made longer. Written, not only reserved: a sync of pages within the file need not touch the file
-/// system's journal, which makes each commit cheaper.
-const SPARE_STEP: u64 = 4 << 20;
-
 /// An open environment.
 pub(crate) struct Environment {
     pub(crate) env: Env<WithoutTls>,
@@ -37,17 +32,22 @@ pub(crate) struct Environment {
     file: File,
 }
 
-/// Opens the environment in the directory `path`, making both when needed.
+/// Makes the directory of a database, for its user alone.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    let doing = || format!("make metadata directory {}", path.display());
+    fs::create_dir_all(path).doing(doing())?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).doing(doing())
+}
+
+/// Opens the environment in the directory `path`, making it when needed.
 pub(crate) fn open(path: &Path, map_size: Option<usize>) -> Result<Environment> {
     let doing = || format!("open metadata database {}", path.display());
-    fs::create_dir_all(path).doing(doing())?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).doing(doing())?;
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(map_size.unwrap_or(MAP_SIZE)).max_readers(READERS).max_dbs(8);
     // SAFETY: the directory is the daemon's own and private to its user; one daemon at a time opens it (it holds a
-    // lock on its root), and nothing but LMDB writes its pages: `extend` only writes beyond the end of the file.
-    // NO_META_SYNC keeps the data whole after a crash; the writer syncs once more where a commit must be durable.
-    let env = unsafe { options.flags(EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD).open(path) };
+    // lock on its root), and nothing but LMDB writes its pages while it is open.
+    // NO_SYNC would let a crash of the machine damage it; the journal is there to mend that.
+    let env = unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_READ_AHEAD).open(path) };
     let env = env.map_err(from_heed).doing(doing())?;
     env.clear_stale_readers().map_err(from_heed).doing(doing())?;
     let transaction = env.write_txn().map_err(from_heed).doing(doing())?;
@@ -69,20 +69,21 @@ impl Environment {
         Ok(size)
     }
 
-    /// Makes the file longer when its data comes near to its end. Only the writer calls it, between transactions.
-    pub(crate) fn extend(&self) -> io::Result<()> {
-        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-        let used = (self.env.info().last_page_number as u64 + 1) * 4096;
-        let mut length = self.file.metadata()?.len();
-        if length >= used + SPARE_LOW {
-            return Ok(());
-        }
-        let end = length.max(used) + SPARE_STEP;
-        while length < end {
-            let piece = (end - length).min(ZEROS.len() as u64);
-            self.file.write_all_at(&ZEROS[..usize::try_from(piece).unwrap_or(0)], length)?;
-            length += piece;
-        }
-        self.file.sync_all()
+    /// Syncs the file and copies the pages that say where everything is. Only the writer calls it, between transactions.
+    pub(crate) fn synced_roots(&self) -> Result<Vec<u8>> {
+        self.env.force_sync().map_err(from_heed)?;
+        let page = usize::try_from(self.env.unnamed_database_stat().page_size).unwrap_or(4096);
+        let mut roots = vec![0; ROOTS * page];
+        self.file.read_exact_at(&mut roots, 0).doing("read the roots of the metadata database")?;
+        Ok(roots)
     }
+}
+
+/// Puts the root pages back into the file of an environment that is not open.
+pub(crate) fn restore_roots(path: &Path, roots: &[u8]) -> Result<()> {
+    let path = path.join("data.mdb");
+    let doing = || format!("recover {}", path.display());
+    let file = OpenOptions::new().write(true).open(&path).doing(doing())?;
+    file.write_all_at(roots, 0).doing(doing())?;
+    file.sync_data().doing(doing())
 }

@@ -32,6 +32,8 @@ mod fields;
 mod gc;
 /// Images of a namespace.
 mod images;
+/// What makes a commit durable with one sync.
+mod journal;
 /// Keys of records.
 mod key;
 /// Leases of a namespace.

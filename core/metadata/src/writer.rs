@@ -1,32 +1,39 @@
 //! Group commit: one thread that writes, many transactions to a sync.
 //!
 //! Requests wait in a queue. The thread takes all that are there, runs each in a transaction nested in a common one,
-//! so that one that fails is undone alone, and commits them together. While it syncs, the next batch gathers.
+//! so that one that fails is undone alone, commits them together, and syncs the [journal](crate::journal) once for all
+//! of them. While it syncs, the next batch gathers.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    sync::{
+        Arc, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    time::Duration,
+};
 
 use core_types::{Error, Result};
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel},
-    oneshot,
-};
+use tokio::sync::oneshot;
 
 use crate::{
     error::from_heed,
     roots::Roots,
-    store::{Store, Tx},
+    store::{Log, Store, Tx},
 };
 
 /// The most requests that are committed together.
 const MOST: usize = 256;
 
+/// After this time without a request, the journal is taken over into the file.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// How much a commit must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Survives the end of the process at once, and of the machine with the next commit. One sync.
-    /// For records that only guard work in progress.
+    /// Survives the end of the process at once, and of the machine with the next full commit or a second later. No
+    /// sync. For records that only guard work in progress, and for removals.
     Ordered,
-    /// Survives the end of the machine when the answer is given. Two syncs.
+    /// Survives the end of the machine when the answer is given. One sync, for all that are committed together.
     Full,
 }
 
@@ -70,14 +77,14 @@ impl<T: Send, F: FnMut(&mut Tx<'_, '_>) -> Result<T> + Send> Job for Request<T, 
 
 /// The way into the queue.
 #[derive(Clone)]
-pub(crate) struct Writer(UnboundedSender<Box<dyn Job>>);
+pub(crate) struct Writer(Sender<Box<dyn Job>>);
 
 /// The queue's other end.
-pub(crate) struct Queue(UnboundedReceiver<Box<dyn Job>>);
+pub(crate) struct Queue(Receiver<Box<dyn Job>>);
 
 /// A queue.
 pub(crate) fn queue() -> (Writer, Queue) {
-    let (sender, receiver) = unbounded_channel();
+    let (sender, receiver) = channel();
     (Writer(sender), Queue(receiver))
 }
 
@@ -97,25 +104,39 @@ impl Writer {
 }
 
 /// Serves the queue until all its writers are gone.
-pub(crate) fn serve(store: &Store, roots: &Arc<Roots>, mut queue: Queue) {
-    while let Some(first) = queue.0.blocking_recv() {
-        let mut batch = vec![first];
-        while batch.len() < MOST {
-            match queue.0.try_recv() {
-                Ok(job) => batch.push(job),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+pub(crate) fn serve(store: &Store, mut log: Log, roots: &Arc<Roots>, queue: &Queue) {
+    let mut pending = false;
+    loop {
+        let next = match pending {
+            true => queue.0.recv_timeout(IDLE),
+            false => queue.0.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let first = match next {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) => {
+                pending = false;
+                checkpoint(store, &mut log);
+                continue;
             }
-        }
-        let failed = execute(store, roots, &mut batch).err();
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let mut batch = vec![first];
+        batch.extend(queue.0.try_iter().take(MOST - 1));
+        pending = true;
+        let failed = execute(store, &mut log, roots, &mut batch).err();
         for job in batch {
             job.finish(failed.as_ref());
         }
-        if let Err(error) = store.environment.extend() {
-            tracing::debug!(%error, "the metadata file could not be made longer ahead of need");
-        }
     }
-    if let Err(error) = store.environment.env.force_sync() {
-        tracing::error!(%error, "last sync of the metadata database");
+    if pending {
+        checkpoint(store, &mut log);
+    }
+}
+
+fn checkpoint(store: &Store, log: &mut Log) {
+    if let Err(error) = log.checkpoint(&store.environment) {
+        tracing::error!(%error, "checkpoint of the metadata database; it is tried again with the next commit");
+        log.journal.broken = true;
     }
 }
 
@@ -125,28 +146,28 @@ enum Attempt {
     Full,
 }
 
-fn execute(store: &Store, roots: &Roots, batch: &mut [Box<dyn Job>]) -> Result<()> {
+fn execute(store: &Store, log: &mut Log, roots: &Roots, batch: &mut [Box<dyn Job>]) -> Result<()> {
     // Each step is gigabytes: what does not fit after a few is refused.
     for _ in 0..3 {
         let attempt = {
             let _open = store.gate.read().unwrap_or_else(PoisonError::into_inner);
-            attempt(store, roots, batch)
+            attempt(store, log, roots, batch)
         };
         if matches!(attempt?, Attempt::Done) {
             return Ok(());
         }
         let _alone = store.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let size = store.environment.grow()?;
+        let size = log.grow(&store.environment)?;
         tracing::info!(size, "the map of the metadata database has grown");
     }
     Err(Error::resource_exhausted("metadata database: the request does not fit into the map"))
 }
 
-fn attempt(store: &Store, roots: &Roots, batch: &mut [Box<dyn Job>]) -> Result<Attempt> {
+fn attempt(store: &Store, log: &mut Log, roots: &Roots, batch: &mut [Box<dyn Job>]) -> Result<Attempt> {
     let env = &store.environment.env;
     let alone = batch.len() == 1;
     let mut outer = env.write_txn().map_err(from_heed)?;
-    let (mut changed, mut durable) = (false, false);
+    let (mut changes, mut durable) = (Vec::new(), false);
     for job in batch.iter_mut() {
         let (well, news) = if alone {
             run_one(store, job, &mut outer)
@@ -161,34 +182,39 @@ fn attempt(store: &Store, roots: &Roots, batch: &mut [Box<dyn Job>]) -> Result<A
         if news.full {
             return Ok(Attempt::Full);
         }
-        if well && news.changed {
+        if well {
             roots.written(news.written);
-            changed = true;
+            changes.extend(news.changes);
             durable |= job.durability() == Durability::Full;
         }
     }
-    if !changed {
-        return Ok(Attempt::Done);
+    if changes.is_empty() {
+        drop(outer);
+    } else {
+        match outer.commit() {
+            Ok(()) => {}
+            Err(heed::Error::Mdb(heed::MdbError::MapFull)) => return Ok(Attempt::Full),
+            Err(error) => return Err(from_heed(error)),
+        }
     }
-    match outer.commit() {
-        Ok(()) => {}
-        Err(heed::Error::Mdb(heed::MdbError::MapFull)) => return Ok(Attempt::Full),
-        Err(error) => return Err(from_heed(error)),
-    }
-    if durable {
-        env.force_sync().map_err(from_heed)?;
+    let journal = &mut log.journal;
+    let written = if changes.is_empty() { Ok(()) } else { journal.append(&changes) };
+    let written = written.and_then(|()| if durable { journal.sync() } else { Ok(()) });
+    if written.is_err() || journal.broken {
+        // The journal is full, or cannot be written: LMDB's own file has it all.
+        log.checkpoint(&store.environment)?;
     }
     Ok(Attempt::Done)
 }
 
 struct News {
     written: Vec<crate::key::Key>,
-    changed: bool,
+    changes: Vec<u8>,
     full: bool,
 }
 
 fn run_one(store: &Store, job: &mut Box<dyn Job>, transaction: &mut heed::RwTxn<'_>) -> (bool, News) {
     let mut tx = Tx::new(transaction, store.environment.table);
     let well = job.run(&mut tx);
-    (well, News { written: tx.written, changed: tx.changed, full: tx.full })
+    (well, News { written: tx.written, changes: tx.changes.finish(), full: tx.full })
 }

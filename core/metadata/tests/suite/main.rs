@@ -51,6 +51,19 @@ impl World {
         Self { directory, content, snapshotter, heard, db }
     }
 
+    /// The database's directory.
+    pub fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("metadata")
+    }
+
+    /// Another database over the same backends.
+    pub async fn at(&self, directory: tempfile::TempDir) -> Self {
+        let Self { content, snapshotter, heard, .. } = self;
+        let db = open(directory.path(), content, snapshotter, heard, Options::default()).await.unwrap();
+        let (content, snapshotter, heard) = (content.clone(), snapshotter.clone(), heard.clone());
+        Self { directory: Arc::new(directory), content, snapshotter, heard, db }
+    }
+
     pub fn snapshots(&self, scope: &Scope) -> Arc<dyn Snapshotter> {
         self.db.snapshotter(scope, "memory").unwrap()
     }
