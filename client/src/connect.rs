@@ -48,10 +48,10 @@ where
         let stream = connector();
         async move { stream.await.map(TokioIo::new) }
     });
-    Endpoint::from_static(AUTHORITY).connect_with_connector(service).await.map_err(|error| Error::Connect {
-        address: "in-process daemon".into(),
-        reason: error_chain(&error),
-    })
+    Endpoint::from_static(AUTHORITY)
+        .connect_with_connector(service)
+        .await
+        .map_err(|error| Error::Connect { address: "in-process daemon".into(), reason: error_chain(&error) })
 }
 
 fn error_chain(error: &dyn std::error::Error) -> String {

@@ -1,7 +1,7 @@
 use bytes::{Bytes, BytesMut};
 use containerd_api::services::content::v1::{
-    AbortRequest, DeleteContentRequest, Info, InfoRequest, ListContentRequest, ListStatusesRequest,
-    ReadContentRequest, Status, UpdateRequest, WriteAction, WriteContentRequest, WriteContentResponse,
+    AbortRequest, DeleteContentRequest, Info, InfoRequest, ListContentRequest, ListStatusesRequest, ReadContentRequest,
+    Status, UpdateRequest, WriteAction, WriteContentRequest, WriteContentResponse,
 };
 use core_types::{Digest, Labels};
 use tokio::{io::AsyncReadExt as _, sync::mpsc};
@@ -231,8 +231,7 @@ impl ContentWriter {
     /// # Errors
     /// What the daemon says.
     pub async fn restart(&mut self) -> Result<()> {
-        let request =
-            WriteContentRequest { action: WriteAction::Write.into(), offset: 0, ..self.template.clone() };
+        let request = WriteContentRequest { action: WriteAction::Write.into(), offset: 0, ..self.template.clone() };
         self.offset = self.exchange(request).await?.offset;
         Ok(())
     }

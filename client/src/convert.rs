@@ -13,8 +13,8 @@ use crate::{Error, Result};
 /// InvalidArgument for a malformed digest or a negative size.
 pub fn descriptor_from_api(message: types::Descriptor) -> Result<Descriptor> {
     let digest = Digest::parse(&message.digest)?;
-    let size = u64::try_from(message.size)
-        .map_err(|_| Error::invalid(format!("descriptor {digest} has a negative size")))?;
+    let size =
+        u64::try_from(message.size).map_err(|_| Error::invalid(format!("descriptor {digest} has a negative size")))?;
     let mut descriptor = Descriptor::new(message.media_type, digest, size);
     descriptor.annotations = message.annotations;
     Ok(descriptor)

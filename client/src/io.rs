@@ -189,9 +189,7 @@ impl ProcessIo {
         match stdio {
             Stdio::Null => Ok(Self::default()),
             Stdio::Log(uri) => Ok(Self { stdout: uri.clone(), stderr: uri, ..Self::default() }),
-            Stdio::Fifos { dir, terminal } => {
-                Ok(Self::named(FifoSet::create(&dir, id, true, terminal)?, terminal))
-            }
+            Stdio::Fifos { dir, terminal } => Ok(Self::named(FifoSet::create(&dir, id, true, terminal)?, terminal)),
             Stdio::Streams(streams) => {
                 let fifos = FifoSet::create(&streams.fifo_dir, id, streams.stdin.is_some(), streams.terminal)?;
                 let mut io = Self::named(fifos, streams.terminal);

@@ -59,16 +59,12 @@ mod transfer;
 /// Unpacking an image into a snapshotter.
 mod unpack;
 
-pub use client::{
-    Client, DEFAULT_ADDRESS, DEFAULT_NAMESPACE, DEFAULT_RUNTIME, DEFAULT_SNAPSHOTTER, Scoped, Service,
-};
+pub use client::{Client, DEFAULT_ADDRESS, DEFAULT_NAMESPACE, DEFAULT_RUNTIME, DEFAULT_SNAPSHOTTER, Scoped, Service};
 pub use container::{Container, Deletion, NewContainer, resolve_user};
 pub use containerd_api as api;
 pub use containerd_api_grpc as grpc;
 pub use content::{Content, ContentWriter};
-pub use convert::{
-    descriptor_from_api, descriptor_to_api, mounts_from_api, platform_to_api, timestamp_to_system,
-};
+pub use convert::{descriptor_from_api, descriptor_to_api, mounts_from_api, platform_to_api, timestamp_to_system};
 pub use core_oci as oci;
 pub use error::{Error, Result};
 pub use events::Events;

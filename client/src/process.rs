@@ -169,8 +169,7 @@ impl Process {
         let answer = if self.exec.is_empty() {
             service.delete(DeleteTaskRequest { container_id: self.container.clone() }).await
         } else {
-            let request =
-                DeleteProcessRequest { container_id: self.container.clone(), exec_id: self.exec.clone() };
+            let request = DeleteProcessRequest { container_id: self.container.clone(), exec_id: self.exec.clone() };
             service.delete_process(request).await
         };
         let gone = answer.as_ref().err().is_none_or(|status| status.code() == tonic::Code::NotFound);

@@ -64,9 +64,10 @@ impl MessageStream {
     /// # Errors
     /// Unavailable when the other side has ended the stream.
     pub async fn send(&self, message: Any) -> Result<()> {
-        self.sender.send(message).await.map_err(|_| {
-            Error::Local(core_types::Error::unavailable("the daemon ended the stream"))
-        })
+        self.sender
+            .send(message)
+            .await
+            .map_err(|_| Error::Local(core_types::Error::unavailable("the daemon ended the stream")))
     }
 
     /// The next message; `None` when the other side is done.
@@ -94,8 +95,7 @@ pub async fn send_bytes(stream: MessageStream, mut reader: impl AsyncRead + Unpi
             }
         }
         let allowed = usize::try_from(window).unwrap_or(usize::MAX).min(MAX_DATA);
-        let count =
-            reader.read(&mut buffer[..allowed]).await.map_err(|error| Error::io("read what is sent", error))?;
+        let count = reader.read(&mut buffer[..allowed]).await.map_err(|error| Error::io("read what is sent", error))?;
         if count == 0 {
             break;
         }

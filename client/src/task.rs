@@ -11,9 +11,7 @@ use containerd_api::{
 use prost_types::Any;
 use serde_json::{Map, Value};
 
-use crate::{
-    Client, Container, Error, FifoSet, Process, Result, Stdio, Streams, convert, io::ProcessIo,
-};
+use crate::{Client, Container, Error, FifoSet, Process, Result, Stdio, Streams, convert, io::ProcessIo};
 
 /// Type URL under which the process of an exec is sent.
 const PROCESS_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -123,9 +121,8 @@ impl Container {
         }
         let runtime = self.record().runtime.as_ref();
         let mut runc = match runtime.and_then(|runtime| runtime.options.as_ref()) {
-            Some(given) => any::unpack::<Options>(RUNC_OPTIONS, given).map_err(|_| {
-                Error::invalid("no-pivot and user namespaces need a runtime that takes runc's options")
-            })?,
+            Some(given) => any::unpack::<Options>(RUNC_OPTIONS, given)
+                .map_err(|_| Error::invalid("no-pivot and user namespaces need a runtime that takes runc's options"))?,
             None => Options::default(),
         };
         runc.no_pivot_root |= options.no_pivot_root;

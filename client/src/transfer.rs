@@ -227,8 +227,7 @@ impl Client {
             let stream = self.stream(&options.progress_stream).await?;
             reports.spawn(report(stream, sink));
         }
-        let request =
-            TransferRequest { source: Some(source), destination: Some(destination), options: Some(options) };
+        let request = TransferRequest { source: Some(source), destination: Some(destination), options: Some(options) };
         let answer = self.transfer_service().transfer(request).await;
         if tokio::time::timeout(PROGRESS_TAIL, reports.join_next()).await.is_err() {
             tracing::debug!("the daemon left the progress stream open");

@@ -59,9 +59,7 @@ impl Spec {
 }
 
 fn default_mounts() -> Value {
-    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| {
-        json!({"destination": destination, "type": kind, "source": source, "options": options})
-    };
+    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({"destination": destination, "type": kind, "source": source, "options": options});
     Value::Array(vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
         mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
@@ -93,8 +91,14 @@ mod tests {
         assert_eq!(spec.get("/mounts").unwrap().as_array().unwrap().len(), 7);
         assert!(spec.texts("/linux/maskedPaths").contains(&"/sys/devices/virtual/powercap".to_owned()));
         assert_eq!(spec.get("/linux/resources/devices/0/allow"), Some(&Value::Bool(false)));
-        let namespaces: Vec<&str> = spec.get("/linux/namespaces").unwrap().as_array().unwrap().iter()
-            .filter_map(|entry| entry["type"].as_str()).collect();
+        let namespaces: Vec<&str> = spec
+            .get("/linux/namespaces")
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|entry| entry["type"].as_str())
+            .collect();
         assert_eq!(namespaces, ["pid", "ipc", "uts", "mount", "network"]);
     }
 }

@@ -75,9 +75,9 @@ fn devices_at(path: &Path, depth: usize) -> Result<Vec<Value>> {
     let metadata = fs::metadata(path).map_err(|error| Error::io(format!("device {}", path.display()), error))?;
     if !metadata.is_dir() {
         let device = device(path)?;
-        return device.map(|device| vec![device]).ok_or_else(|| {
-            Error::invalid_argument(format!("{} is not a device node", path.display()))
-        });
+        return device
+            .map(|device| vec![device])
+            .ok_or_else(|| Error::invalid_argument(format!("{} is not a device node", path.display())));
     }
     if depth > MAX_DEPTH {
         return Ok(Vec::new());

@@ -126,8 +126,14 @@ mod tests {
     fn a_mount_takes_the_place_of_one_at_the_same_destination() {
         let mut spec = Spec::linux(&Namespace::new("default").unwrap(), "c");
         spec.add_mounts([BindMount::parse("type=bind,src=/host,dst=/run,options=rbind").unwrap()]);
-        let runs: Vec<&Value> = spec.get("/mounts").unwrap().as_array().unwrap().iter()
-            .filter(|mount| mount["destination"] == "/run").collect();
+        let runs: Vec<&Value> = spec
+            .get("/mounts")
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|mount| mount["destination"] == "/run")
+            .collect();
         assert_eq!(runs.len(), 1);
         assert_eq!(runs[0]["source"], "/host");
     }

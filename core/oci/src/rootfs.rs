@@ -1,7 +1,10 @@
 use std::{
     ffi::OsString,
     fs::File,
-    os::{fd::OwnedFd, unix::ffi::{OsStrExt as _, OsStringExt as _}},
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
     path::{Component, Path, PathBuf},
 };
 

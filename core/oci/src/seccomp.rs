@@ -49,10 +49,7 @@ const BY_CAPABILITY: &[(&str, &[&str])] = &[
     ("CAP_SYS_CHROOT", &["chroot"]),
     ("CAP_SYS_MODULE", &["delete_module", "init_module", "finit_module"]),
     ("CAP_SYS_PACCT", &["acct"]),
-    (
-        "CAP_SYS_PTRACE",
-        &["kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"],
-    ),
+    ("CAP_SYS_PTRACE", &["kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"]),
     ("CAP_SYS_RAWIO", &["iopl", "ioperm"]),
     ("CAP_SYS_TIME", &["settimeofday", "stime", "clock_settime", "clock_settime64"]),
     ("CAP_SYS_TTY_CONFIG", &["vhangup"]),

@@ -85,9 +85,9 @@ impl UserSpec {
         let gid = match &self.group {
             None => entry.map_or(0, |entry| entry.gid),
             Some(Account::Id(gid)) => *gid,
-            Some(Account::Name(group)) => found.named.ok_or_else(|| {
-                Error::not_found(format!("group {group:?} is not in /etc/group of the container"))
-            })?,
+            Some(Account::Name(group)) => found
+                .named
+                .ok_or_else(|| Error::not_found(format!("group {group:?} is not in /etc/group of the container")))?,
         };
         let mut groups = vec![gid];
         groups.extend(found.member_of.into_iter().filter(|group| *group != gid));
@@ -179,9 +179,7 @@ fn each_line(root: &Rootfs, path: &str, mut visit: impl FnMut(&str) -> bool) -> 
             return Ok(());
         }
         if line.last() != Some(&b'\n') && read == MAX_LINE {
-            reader
-                .skip_until(b'\n')
-                .map_err(|error| Error::io(format!("read /{path} of the container"), error))?;
+            reader.skip_until(b'\n').map_err(|error| Error::io(format!("read /{path} of the container"), error))?;
             continue;
         }
         let Ok(text) = std::str::from_utf8(&line) else { continue };

@@ -9,7 +9,8 @@ fn read(root: &Rootfs, path: &str) -> Option<String> {
 }
 
 fn overlay(options: &[String]) -> Rootfs {
-    let mount = Mount { kind: "overlay".into(), source: "overlay".into(), options: options.to_vec(), ..Mount::default() };
+    let mount =
+        Mount { kind: "overlay".into(), source: "overlay".into(), options: options.to_vec(), ..Mount::default() };
     Rootfs::from_mounts(&[mount]).unwrap().unwrap()
 }
 

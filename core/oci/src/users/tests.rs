@@ -9,7 +9,8 @@ fn root(dir: &Path) -> Rootfs {
         "root:x:0:0:root:/root:/bin/sh\n# comment\nalice:x:1000:1001::/home/alice:/bin/sh\nbroken line\n",
     )
     .unwrap();
-    fs::write(dir.join("etc/group"), "root:x:0:\nalice:x:1001:alice\nwheel:x:10:root,alice\naudio:x:20:alice\n").unwrap();
+    fs::write(dir.join("etc/group"), "root:x:0:\nalice:x:1001:alice\nwheel:x:10:root,alice\naudio:x:20:alice\n")
+        .unwrap();
     Rootfs::open(dir).unwrap()
 }
 
