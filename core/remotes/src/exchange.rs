@@ -256,8 +256,9 @@ impl Endpoint {
     }
 
     async fn once(&self, ask: &Ask) -> Result<Answer, Trouble> {
+        let was_plain = self.speaks_plain.load(Ordering::Relaxed);
         match self.follow(ask).await {
-            Err(Trouble::Transport(error)) if self.may_fall_back(&error) => {
+            Err(Trouble::Transport(error)) if !was_plain && self.may_fall_back(&error) => {
                 tracing::debug!(host = self.name(), "does not speak TLS, using plain HTTP");
                 self.speaks_plain.store(true, Ordering::Relaxed);
                 self.follow(ask).await
@@ -268,9 +269,7 @@ impl Endpoint {
 
     fn may_fall_back(&self, error: &reqwest::Error) -> bool {
         let has_port = Url::parse(&format!("x://{}", self.config.host)).is_ok_and(|url| url.port().is_some());
-        self.config.falls_back_to_http
-            && !self.speaks_plain.load(Ordering::Relaxed)
-            && (clients::speaks_no_tls(error) || error.is_connect() && !has_port)
+        self.config.falls_back_to_http && (clients::speaks_no_tls(error) || error.is_connect() && !has_port)
     }
 
     /// Sends and follows redirects. What proves or tells who we are goes to the host alone.

@@ -75,6 +75,18 @@ async fn a_loopback_host_without_tls_is_spoken_to_plainly() {
     assert_eq!(server.count("HEAD", "/v2/a/manifests/b"), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_the_same_time_all_find_out_that_a_host_is_plain() {
+    let (bytes, descriptor) = blob();
+    let whole = bytes.clone();
+    let server = Server::start(move |request| Reply::ranged(request, &whole)).await;
+    let fetcher = resolver().fetcher(&format!("{}/a:b", server.host())).await.unwrap();
+    let fetches = (0..16).map(|_| async { drain(fetcher.fetch(&descriptor, 0).await?).await });
+    for result in futures::future::join_all(fetches).await {
+        assert_eq!(result.unwrap(), bytes);
+    }
+}
+
 #[tokio::test]
 async fn a_host_that_says_little_is_read_in_full() {
     let server = Server::start(|request| match request.method.as_str() {
