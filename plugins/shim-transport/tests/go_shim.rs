@@ -1,7 +1,7 @@
 //! The task manager with the Go project's shim and runc, in a mount namespace with an own `/run`.
 //! Without root, the shim, runc or busybox it says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,11 @@ use core_runtime_v2::{Any, Config, CreateOptions, ExecRequest, Status, Task, Tas
 use core_types::{Namespace, Result};
 use plugin_shim_transport::{TtrpcConnector, register_events};
 
-const SHIM: &str = "/usr/bin/containerd-shim-runc-v2";
+/// The shim: the Go project's as distributions install it, or the one that `SHIM_UNDER_TEST` names.
+fn shim() -> String {
+    std::env::var("SHIM_UNDER_TEST").unwrap_or_else(|_| "/usr/bin/containerd-shim-runc-v2".to_owned())
+}
+
 const SPEC: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
 const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 
@@ -60,7 +64,8 @@ fn prepare() -> std::result::Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("needs root".into());
     }
-    for tool in [&[SHIM][..], &["/usr/sbin/runc", "/usr/bin/runc"], &["/bin/busybox", "/usr/bin/busybox"]] {
+    let shim = shim();
+    for tool in [&[shim.as_str()][..], &["/usr/sbin/runc", "/usr/bin/runc"], &["/bin/busybox", "/usr/bin/busybox"]] {
         if !tool.iter().any(|path| Path::new(path).exists()) {
             return Err(format!("{} is not installed", tool[0]));
         }
@@ -124,7 +129,7 @@ impl Bed {
             ..Mount::default()
         };
         CreateOptions {
-            runtime: SHIM.into(),
+            runtime: shim(),
             // An older shim reads options from standard input and nothing else: BinaryName is runc.
             options: Some(Any {
                 type_url: "containerd.runc.v1.Options".into(),

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// What happens to who connects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     /// They are connected.
     Alive,
     /// The socket refuses.
@@ -32,11 +32,11 @@ pub enum Reach {
 }
 
 /// The played shim.
-pub struct Shim {
+pub(crate) struct Shim {
     tasks: watch::Sender<BTreeMap<String, State>>,
-    pub shutdowns: AtomicUsize,
-    pub connections: AtomicUsize,
-    pub create_error: Mutex<Option<(ErrorKind, String)>>,
+    pub(crate) shutdowns: AtomicUsize,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) create_error: Mutex<Option<(ErrorKind, String)>>,
     reach: Mutex<Reach>,
     /// Rises when all connections break.
     epoch: watch::Sender<u32>,
@@ -44,20 +44,20 @@ pub struct Shim {
 }
 
 impl Shim {
-    pub fn reach(&self, reach: Reach) {
+    pub(crate) fn reach(&self, reach: Reach) {
         *self.reach.lock().unwrap() = reach;
     }
-    pub fn die(&self, then: Reach) {
+    pub(crate) fn die(&self, then: Reach) {
         self.reach(then);
         self.epoch.send_modify(|epoch| *epoch += 1);
     }
-    pub fn forget(&self, id: &str) {
+    pub(crate) fn forget(&self, id: &str) {
         self.tasks.send_modify(|tasks| drop(tasks.remove(id)));
     }
-    pub fn exit_all(&self, status: u32) {
+    pub(crate) fn exit_all(&self, status: u32) {
         self.tasks.send_modify(|tasks| tasks.values_mut().for_each(|task| end(task, status)));
     }
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.stopped.lock().unwrap() = true;
     }
 }
@@ -215,15 +215,15 @@ impl Publisher for Heard {
 }
 
 /// Where a test plays.
-pub struct Bed {
+pub(crate) struct Bed {
     dir: tempfile::TempDir,
-    pub namespace: Namespace,
-    pub shim: Arc<Shim>,
+    pub(crate) namespace: Namespace,
+    pub(crate) shim: Arc<Shim>,
     heard: Arc<Heard>,
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let shim = Shim {
             tasks: watch::Sender::default(),
             shutdowns: AtomicUsize::default(),
@@ -243,26 +243,26 @@ impl Bed {
         bed
     }
 
-    pub fn script(&self, script: &str) {
+    pub(crate) fn script(&self, script: &str) {
         let temp = self.dir.path().join("new");
         std::fs::write(&temp, format!("#!/bin/sh\nfor action; do :; done\n{script}\n")).unwrap();
         std::fs::set_permissions(&temp, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::rename(&temp, self.binary()).unwrap();
     }
 
-    pub fn binary(&self) -> PathBuf {
+    pub(crate) fn binary(&self) -> PathBuf {
         self.dir.path().join("containerd-shim-fake-v1")
     }
 
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.dir.path().join("root")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
-    pub fn manager(&self) -> TaskManager {
+    pub(crate) fn manager(&self) -> TaskManager {
         let mut config = Config::new(self.root(), self.state(), "/run/x.sock".into(), "/run/x.sock.ttrpc".into());
         config.executable = self.dir.path().join("containerd");
         config.search_path = Some(Vec::new());
@@ -277,15 +277,15 @@ impl Bed {
         TaskManager::new(config, Arc::new(Played(self.shim.clone())), self.heard.clone()).unwrap()
     }
 
-    pub fn options(&self) -> CreateOptions {
+    pub(crate) fn options(&self) -> CreateOptions {
         CreateOptions { runtime: "io.containerd.fake.v1".into(), ..CreateOptions::default() }
     }
 
-    pub fn published(&self) -> Vec<String> {
+    pub(crate) fn published(&self) -> Vec<String> {
         self.heard.0.lock().unwrap().clone()
     }
 
-    pub fn exit_event(&self, id: &str) -> Envelope {
+    pub(crate) fn exit_event(&self, id: &str) -> Envelope {
         let mut value = vec![0x0a, id.len() as u8];
         value.extend(id.bytes());
         value.extend([0x12, id.len() as u8]);
@@ -300,14 +300,14 @@ impl Bed {
     }
 
     /// Whether no task left anything on disk.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         let empty = |dir: PathBuf| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
         empty(self.state().join("ns")) && empty(self.root().join("ns"))
     }
 }
 
 /// Polls until it is so.
-pub async fn eventually(mut so: impl FnMut() -> bool) {
+pub(crate) async fn eventually(mut so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !so() {
         assert!(Instant::now() < until, "it did not come to be");
