@@ -7,9 +7,8 @@ pub(crate) fn from_heed(error: heed::Error) -> Error {
     use heed::MdbError;
     match error {
         heed::Error::Io(error) => Error::io("metadata database", error),
-        heed::Error::Mdb(MdbError::MapFull) => {
-            Error::resource_exhausted("metadata database: the map is full").with_source(heed::Error::Mdb(MdbError::MapFull))
-        }
+        heed::Error::Mdb(MdbError::MapFull) => Error::resource_exhausted("metadata database: the map is full")
+            .with_source(heed::Error::Mdb(MdbError::MapFull)),
         heed::Error::Mdb(MdbError::ReadersFull) => {
             Error::resource_exhausted("metadata database: too many readers at once; try again")
         }

@@ -163,10 +163,8 @@ impl Leases {
     pub async fn remove_resource(&self, id: &str, resource: Resource) -> Result<()> {
         resource.parse()?;
         let lease = id.to_owned();
-        self.change(id, move |tx, namespace| {
-            tx.delete(&key::lease_resource(namespace, &lease, &resource)).map(drop)
-        })
-        .await
+        self.change(id, move |tx, namespace| tx.delete(&key::lease_resource(namespace, &lease, &resource)).map(drop))
+            .await
     }
 
     /// What a lease holds.
@@ -205,4 +203,3 @@ pub(crate) fn expiry(labels: &Labels) -> Option<SystemTime> {
         }
     }
 }
-

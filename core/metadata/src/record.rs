@@ -37,7 +37,9 @@ pub(crate) trait Record: Sized {
         let mut decoder = Decoder::new(bytes);
         match decoder.number()? {
             LAYOUT => Self::decode(&mut decoder),
-            other => Err(Error::data_loss(format!("a metadata record has layout {other}, this version reads {LAYOUT}"))),
+            other => {
+                Err(Error::data_loss(format!("a metadata record has layout {other}, this version reads {LAYOUT}")))
+            }
         }
     }
 }
@@ -74,7 +76,11 @@ fn digest(from: &mut Decoder<'_>) -> Result<Digest> {
 
 impl Record for Info {
     fn encode(&self, to: &mut Encoder) {
-        to.text(self.digest.as_str()).number(self.size).time(self.created_at).time(self.updated_at).labels(&self.labels);
+        to.text(self.digest.as_str())
+            .number(self.size)
+            .time(self.created_at)
+            .time(self.updated_at)
+            .labels(&self.labels);
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
         Ok(Self {

@@ -133,7 +133,8 @@ impl Snapshotter for Snapshots {
 
     async fn update(&self, info: Info, fieldpaths: &[String]) -> Result<Info> {
         key::check("snapshot", &info.name)?;
-        let (key, paths, name, from) = (self.key(&info.name), fieldpaths.to_vec(), info.name.clone(), info.labels.clone());
+        let (key, paths, name, from) =
+            (self.key(&info.name), fieldpaths.to_vec(), info.name.clone(), info.labels.clone());
         let work = move |tx: &mut Tx<'_, '_>| {
             let mut record: Snapshot = tx.get(&key)?.ok_or_else(|| missing(&name))?;
             update_labels(&format!("snapshot {name:?}"), &mut record.labels, &from, &paths)?;
@@ -159,11 +160,7 @@ impl Snapshotter for Snapshots {
         let mounts = self.create(Kind::Active, key, parent, labels).await?;
         self.bound.publish(
             "/snapshot/prepare",
-            Event::SnapshotPrepare {
-                key: key.to_owned(),
-                parent: parent.to_owned(),
-                snapshotter: self.name.clone(),
-            },
+            Event::SnapshotPrepare { key: key.to_owned(), parent: parent.to_owned(), snapshotter: self.name.clone() },
         );
         Ok(mounts)
     }

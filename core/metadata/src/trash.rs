@@ -35,10 +35,7 @@ pub(crate) struct Claim {
 impl Trash {
     /// Empty, but all of the backend is to be looked through once: a crash may have left something.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State { sweep_all: true, ..State::default() }),
-            removed: Notify::new(),
-        })
+        Arc::new(Self { state: Mutex::new(State { sweep_all: true, ..State::default() }), removed: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -32,11 +32,8 @@ async fn open(context: InitContext) -> InitResult<Instance> {
     }
     let events: Arc<dyn Publisher> = context.get::<Arc<Exchange>>(types::EVENT, "exchange")?;
     let snapshotters = context.all::<Arc<dyn Snapshotter>>(types::SNAPSHOTTER)?;
-    let backends = Backends {
-        content: context.single(types::CONTENT)?,
-        snapshotters: snapshotters.into_iter().collect(),
-        events,
-    };
+    let backends =
+        Backends { content: context.single(types::CONTENT)?, snapshotters: snapshotters.into_iter().collect(), events };
     let root = context.root().parent().unwrap_or_else(|| context.root());
     let path = directory(root);
     let isolated = config.content_sharing_policy == SharingPolicy::Isolated;

@@ -292,7 +292,9 @@ impl Commit {
     fn check_size(&self, size: u64) -> Result<()> {
         if self.size != 0 && self.size != size {
             let (reference, wanted) = (&self.reference, self.size);
-            return Err(Error::failed_precondition(format!("{reference:?} failed size validation: {size} != {wanted}")));
+            return Err(Error::failed_precondition(format!(
+                "{reference:?} failed size validation: {size} != {wanted}"
+            )));
         }
         Ok(())
     }

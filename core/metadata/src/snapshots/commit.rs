@@ -52,9 +52,7 @@ impl Snapshots {
         };
         let backend_name = self.backend_name(name);
         let claim = self.trash.claim(&backend_name).await;
-        self.backend
-            .commit(&backend_name, &before.backend, backend_parent.as_deref(), inherited(&labels))
-            .await?;
+        self.backend.commit(&backend_name, &before.backend, backend_parent.as_deref(), inherited(&labels)).await?;
         let now = SystemTime::now();
         let record = Snapshot {
             name: name.to_owned(),

@@ -161,11 +161,8 @@ async fn a_record_without_data_is_reported() {
     world.content.lose(&digest);
     world.snapshotter.lose(&world.snapshotter.names()[0]);
     let lost = world.db.verify().await.unwrap();
-    let expected = |backend: &str, name: &str| Dangling {
-        namespace: "a".into(),
-        backend: backend.into(),
-        name: name.into(),
-    };
+    let expected =
+        |backend: &str, name: &str| Dangling { namespace: "a".into(), backend: backend.into(), name: name.into() };
     assert_eq!(lost, [expected("content", digest.as_str()), expected("memory", "s")]);
     // It can be removed all the same.
     world.snapshots(&a).remove("s").await.unwrap();

@@ -144,8 +144,7 @@ async fn an_object_can_tie_itself_to_another() {
 async fn a_shared_ingest_keeps_the_blob_it_stands_for() {
     let world = World::new().await;
     let digest = blob(&world, &scope("a"), "x", &[]).await;
-    let options =
-        core_content::WriterOptions { reference: "r".into(), total: 0, expected: Some(digest.clone()) };
+    let options = core_content::WriterOptions { reference: "r".into(), total: 0, expected: Some(digest.clone()) };
     let mut writer = world.db.content(&scope("b")).writer(options).await.unwrap();
     world.db.content(&scope("a")).delete(&digest).await.unwrap();
     world.db.collect().await.unwrap();

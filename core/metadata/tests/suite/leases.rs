@@ -30,12 +30,8 @@ async fn leases_are_made_listed_and_hold_resources() {
     assert_eq!(leases.list(&paths(["labels.k==v"])).await.unwrap(), [made]);
     assert_eq!(leases.list(&[]).await.unwrap().len(), 2);
     let digest = Digest::of(b"x");
-    let all = [
-        Resource::content(&digest),
-        Resource::image("i"),
-        Resource::ingest("r"),
-        Resource::snapshot("memory", "s"),
-    ];
+    let all =
+        [Resource::content(&digest), Resource::image("i"), Resource::ingest("r"), Resource::snapshot("memory", "s")];
     for resource in &all {
         leases.add_resource("l", resource.clone()).await.unwrap();
         leases.add_resource("l", resource.clone()).await.unwrap();
