@@ -23,6 +23,7 @@ pub(crate) fn registry() -> Result<Registry> {
         plugin_metadata_lmdb::registration(),
         plugin_gc_scheduler::registration(),
         plugin_diff_walking::registration(),
+        plugin_transfer_local::registration(),
     ];
     let all = storage.into_iter().chain(runtime::plugins()).chain(plugin_services::plugins()).chain(servers::plugins());
     for plugin in all {

@@ -1,5 +1,7 @@
 //! The services over a real database, asked through gRPC on a Unix socket.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use containerd_api::services::{
