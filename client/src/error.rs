@@ -76,9 +76,11 @@ impl Error {
 
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
+        let kind = kind_text(status.code());
         let message = match status.message() {
-            "" => format!("{:?}", status.code()),
-            message => message.to_owned(),
+            "" => kind.to_owned(),
+            message if message.ends_with(kind) => message.to_owned(),
+            message => format!("{message}: {kind}"),
         };
         Self::Rpc { code: status.code(), message }
     }
@@ -90,6 +92,28 @@ impl From<Error> for core_types::Error {
             Error::Local(error) => error,
             other => Self::new(other.kind(), other.to_string()),
         }
+    }
+}
+
+/// How clients of containerd write a code; it ends the text of every error.
+fn kind_text(code: Code) -> &'static str {
+    match code {
+        Code::Cancelled => "context canceled",
+        Code::InvalidArgument => "invalid argument",
+        Code::DeadlineExceeded => "context deadline exceeded",
+        Code::NotFound => "not found",
+        Code::AlreadyExists => "already exists",
+        Code::PermissionDenied => "permission denied",
+        Code::ResourceExhausted => "resource exhausted",
+        Code::FailedPrecondition => "failed precondition",
+        Code::Aborted => "aborted",
+        Code::OutOfRange => "out of range",
+        Code::Unimplemented => "not implemented",
+        Code::Internal => "internal",
+        Code::Unavailable => "unavailable",
+        Code::DataLoss => "data loss",
+        Code::Unauthenticated => "unauthenticated",
+        Code::Ok | Code::Unknown => "unknown",
     }
 }
 
@@ -126,5 +150,13 @@ mod tests {
         let core = core_types::Error::from(error);
         assert_eq!(core.message(), "container \"x\": not found");
         assert!(core.is_not_found());
+    }
+
+    #[test]
+    fn every_text_ends_with_its_kind_once() {
+        let text = |status| Error::from(status).to_string();
+        assert_eq!(text(tonic::Status::not_found("image \"x\"")), "image \"x\": not found");
+        assert_eq!(text(tonic::Status::unavailable("")), "unavailable");
+        assert_eq!(text(tonic::Status::unknown("runc create failed: unknown")), "runc create failed: unknown");
     }
 }

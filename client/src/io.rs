@@ -2,6 +2,7 @@ use std::{
     fs::{self, DirBuilder},
     os::unix::fs::{DirBuilderExt as _, FileTypeExt as _},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -35,7 +36,7 @@ pub enum Stdio {
     Log(String),
     /// This program, by FIFOs.
     Streams(Streams),
-    /// FIFOs that nobody has open yet, for a later attach; `terminal` says whether the process has one.
+    /// FIFOs for a later attach, from which nothing is read now; `terminal` says whether the process has one.
     Fifos {
         /// Directory below which they are made.
         dir: PathBuf,
@@ -177,9 +178,12 @@ pub(crate) struct ProcessIo {
     pub(crate) stderr: String,
     pub(crate) terminal: bool,
     fifos: FifoSet,
-    input: Option<Input>,
+    /// In a lock only so that the whole can be shared between threads.
+    input: Mutex<Option<Input>>,
     pumping: JoinSet<()>,
     outputs: JoinSet<()>,
+    /// Outputs that are open so that the shim is not kept waiting, but not read.
+    held: Vec<tokio::net::unix::pipe::Receiver>,
     activity: Activity,
 }
 
@@ -229,13 +233,13 @@ impl ProcessIo {
             let output = output.unwrap_or_else(|| Box::new(tokio::io::sink()));
             self.outputs.spawn(pump::copy_output(receiver, output, self.activity.clone()));
         }
-        self.input = streams.stdin;
+        self.input = Mutex::new(streams.stdin);
         Ok(())
     }
 
     /// Begins passing on input; `closed` runs once it has ended and the FIFO is closed here.
     pub(crate) fn start_input(&mut self, closed: impl Future<Output = ()> + Send + 'static) {
-        if let Some(input) = self.input.take()
+        if let Some(input) = self.input.get_mut().unwrap_or_else(PoisonError::into_inner).take()
             && !self.stdin.is_empty()
         {
             let path = PathBuf::from(&self.stdin);
@@ -273,6 +277,7 @@ impl ProcessIo {
     fn stop(&mut self) {
         self.pumping.abort_all();
         self.outputs.abort_all();
+        self.held.clear();
     }
 }
 

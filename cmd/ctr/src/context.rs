@@ -72,18 +72,18 @@ pub(crate) fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
-/// Does the same for several objects; goes on after a failure and reports the first one at the end.
+/// Does the same for several objects: goes on after a failure, and ends with exit code 1 if there was one.
 #[derive(Debug, Default)]
-pub(crate) struct FirstError(Option<anyhow::Error>);
+pub(crate) struct Failures(bool);
 
-impl FirstError {
-    /// Tells the failure now and keeps it if it is the first.
+impl Failures {
+    /// Tells the failure.
     pub(crate) fn note(&mut self, doing: &str, error: anyhow::Error) {
-        warn(format!("{doing}: {}", error_text(&error)));
-        self.0.get_or_insert(error.context(doing.to_owned()));
+        self.0 = true;
+        warn(error_text(&error.context(doing.to_owned())));
     }
 
     pub(crate) fn result(self) -> Result<()> {
-        self.0.map_or(Ok(()), Err)
+        exit_with(u32::from(self.0))
     }
 }

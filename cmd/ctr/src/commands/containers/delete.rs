@@ -1,7 +1,7 @@
 use anyhow::{Result, bail};
 use containerd_sdk::{Client, Deletion, ProcessStatus};
 
-use crate::context::{Context, FirstError};
+use crate::context::{Context, Failures};
 
 /// Delete one or more existing containers.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     }
     let client = context.client().await?;
     let deletion = if args.keep_snapshot { Deletion::KeepSnapshot } else { Deletion::WithSnapshot };
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     for id in &args.containers {
         if let Err(error) = delete(&client, id, deletion).await {
             errors.note(&format!("failed to delete container {id:?}"), error);

@@ -2,7 +2,7 @@ use anyhow::Result;
 use core_types::Digest;
 
 use crate::{
-    context::{Context, FirstError},
+    context::{Context, Failures},
     output,
 };
 
@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let content = context.client().await?.content();
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     for text in &args.digests {
         let doing = format!("could not delete {text}");
         let digest = match Digest::parse(text) {

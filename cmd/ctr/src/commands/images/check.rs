@@ -3,7 +3,7 @@ use containerd_sdk::Image;
 
 use crate::{
     commands::shared::SnapshotterFlag,
-    context::{Context, FirstError},
+    context::{Context, Failures},
     output::{self, Table, bytes},
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let images = context.client().await?.images(&args.filters).await?;
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     let mut table = Table::new(1, 1);
     table.row(["REF", "TYPE", "DIGEST", "STATUS", "SIZE", "UNPACKED"]);
     for image in &images {

@@ -1,7 +1,7 @@
 use anyhow::Result;
 
 use crate::{
-    context::{Context, FirstError, warn},
+    context::{Context, Failures, warn},
     output,
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let client = context.client().await?;
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     for (at, name) in args.images.iter().enumerate() {
         let wait = args.sync && at + 1 == args.images.len();
         match client.delete_image(name, wait).await {

@@ -1,7 +1,7 @@
 use anyhow::{Result, bail};
 
 use crate::{
-    context::{Context, FirstError},
+    context::{Context, Failures},
     output,
 };
 
@@ -20,7 +20,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
         bail!("--cgroup is not available: remove /sys/fs/cgroup/<namespace> by hand once it is empty");
     }
     let client = context.client().await?;
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     for name in &args.names {
         match client.delete_namespace(name).await {
             Err(error) if !error.is_not_found() => {

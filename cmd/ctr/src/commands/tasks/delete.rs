@@ -1,7 +1,7 @@
 use anyhow::{Context as _, Result};
 use containerd_sdk::{Client, Process};
 
-use crate::context::{Context, FirstError, exit_with, warn};
+use crate::context::{Context, Failures, exit_with, warn};
 
 /// Delete one or more tasks.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
         let mut process = super::task(&client, id).await?.load_process(exec).await?;
         return exit_with(delete(&mut process, args.force).await?);
     }
-    let mut errors = FirstError::default();
+    let mut errors = Failures::default();
     for id in &args.containers {
         match delete_task(&client, id, args.force).await {
             Ok(0) => {}
