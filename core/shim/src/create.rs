@@ -134,9 +134,9 @@ pub(crate) async fn launch(
     call: impl AsyncFnOnce(Option<&Path>, Streams) -> Result<()>,
 ) -> Result<Result<ProcessIo>> {
     if !stdio.terminal {
-        let (io, streams) = ProcessIo::open(stdio, owner, &host.reaper).await?;
+        let (mut io, streams) = ProcessIo::open(stdio, owner, &host.reaper).await?;
         call(None, Streams::Container(streams)).await?;
-        return Ok(Ok(io));
+        return Ok(io.connect_stdin().map(|()| io));
     }
     let socket = ConsoleSocket::new()?;
     call(Some(&socket.path()), Streams::Capture(None)).await?;

@@ -162,11 +162,18 @@ mod tests {
         let reaper = Reaper::start().unwrap();
         let window = reaper.window();
         let dir = std::env::temp_dir().join(format!("reaper-{}", std::process::id()));
-        let script = format!("sh -c 'exit 7' & echo $! > {}; exit 0", dir.display());
+        // The orphan ends only once its parent was collected, so that the parent cannot collect it.
+        let orphan = "while [ -d /proc/$0 ]; do :; done; exit 7";
+        let script = format!("sh -c '{orphan}' $$ & echo $! > {}; exit 0", dir.display());
         let (_, parent) = reaper.spawn(Command::new("sh").args(["-c", &script])).unwrap();
         parent.await.unwrap();
         let pid = std::fs::read_to_string(&dir).unwrap().trim().parse().unwrap();
         std::fs::remove_file(&dir).unwrap();
+        let end = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !reaper.state().early.contains_key(&pid) {
+            assert!(tokio::time::Instant::now() < end, "the orphan was not collected");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
         assert_eq!(reaper.watch(pid).await.unwrap().status, 7);
         drop(window);
         assert!(reaper.state().early.is_empty());

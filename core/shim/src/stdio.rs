@@ -60,11 +60,16 @@ pub(crate) struct ChildStreams {
 
 /// The ends that the shim keeps while a process exists.
 ///
-/// FIFOs are given to the process itself, so nothing needs to be copied; the shim holds their other ends, so
-/// that neither writer nor reader notices when the daemon goes away and comes back.
+/// Output FIFOs are given to the process itself, so output needs no copying; the shim holds their other ends, so
+/// that the process does not notice when the daemon goes away and comes back. Input is copied from its FIFO,
+/// which is opened only once the process exists: what waits for that, and then asks to close it, must not come
+/// too early.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessIo {
     stdin: Option<OwnedFd>,
+    /// FIFO and pipe of an input that is not connected yet.
+    unconnected: Option<(PathBuf, OwnedFd)>,
+    input: Option<JoinHandle<()>>,
     kept: Vec<OwnedFd>,
     copies: Vec<JoinHandle<()>>,
     logger: Option<Logger>,
@@ -135,7 +140,10 @@ impl ProcessIo {
         let mut io = Self::default();
         let mut child = ChildStreams::default();
         if !stdio.stdin.is_empty() {
-            child.stdin = Some(io.open_stdin(Path::new(&stdio.stdin))?);
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
+                .map_err(|error| Error::io("make a pipe for standard input", error.into()))?;
+            child.stdin = Some(reader);
+            io.unconnected = Some((PathBuf::from(&stdio.stdin), writer));
         }
         let stdout = Target::parse(&stdio.stdout)?;
         if let Target::Binary(program) = stdout {
@@ -159,6 +167,16 @@ impl ProcessIo {
             }
         }
         Ok((io, child))
+    }
+
+    /// Opens standard input, for a process that exists.
+    pub(crate) fn connect_stdin(&mut self) -> Result<()> {
+        let Some((path, writer)) = self.unconnected.take() else { return Ok(()) };
+        let doing = |error| Error::io("copy standard input", error);
+        let reader = pipe::Receiver::from_owned_fd(self.open_stdin(&path)?).map_err(doing)?;
+        let writer = pipe::Sender::from_owned_fd(writer).map_err(doing)?;
+        self.input = Some(tokio::spawn(copy(reader, Sink::Pipe(writer))));
+        Ok(())
     }
 
     /// Opens the streams of a process with a terminal, whose output is then copied from `master`.
@@ -197,7 +215,6 @@ impl ProcessIo {
     fn open_stdin(&mut self, path: &Path) -> Result<OwnedFd> {
         let reader = open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
         self.stdin = Some(open(path, OFlags::WRONLY | OFlags::NONBLOCK)?);
-        blocking(&reader)?;
         Ok(reader)
     }
 
@@ -253,7 +270,7 @@ impl ProcessIo {
 
 impl Drop for ProcessIo {
     fn drop(&mut self) {
-        for copy in &self.copies {
+        for copy in self.copies.iter().chain(&self.input) {
             copy.abort();
         }
     }
@@ -265,8 +282,12 @@ async fn copy(reader: pipe::Receiver, mut sink: Sink) {
         match reader.try_read(&mut buffer) {
             Ok(0) => return,
             Ok(count) => {
-                // A full disk must not stop the process: what cannot be written is dropped.
-                let _ = sink.write_all(buffer.get(..count).unwrap_or_default()).await;
+                let written = sink.write_all(buffer.get(..count).unwrap_or_default()).await;
+                // A full disk must not stop the process: what cannot be written is dropped. A pipe without a
+                // reader stays so.
+                if written.is_err() && matches!(sink, Sink::Pipe(_)) {
+                    return;
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,

@@ -49,6 +49,36 @@ fn an_exec_has_streams_and_a_code() {
 }
 
 #[test]
+fn input_that_ends_as_soon_as_it_can_ends_the_process() {
+    with_runc(async |world| {
+        let shim = std::rc::Rc::new(sleeper(&world).await);
+        for number in 0..5 {
+            let id = format!("e{number}");
+            let mut io = Streams::new(&id);
+            shim.exec(&id, json!(["cat"]), &io).await.unwrap();
+            // A client opens the FIFO, writes, and asks to close at once: the opening waits for the shim.
+            let path = io.stdin.clone();
+            let written = tokio::task::spawn_blocking(move || std::fs::write(path, "piped\n").unwrap());
+            let close = async {
+                written.await.unwrap();
+                let close = containerd_api::task::v3::CloseIoRequest {
+                    id: shim.id.clone(),
+                    exec_id: id.clone(),
+                    stdin: true,
+                };
+                shim.task.close_io(&shim.context(), &close).await.unwrap();
+            };
+            let (started, ()) = tokio::join!(shim.start(&id), close);
+            started.unwrap();
+            assert_eq!(shim.wait(&id).await.unwrap(), 0);
+            assert!(io.output("\n").await.contains("piped"));
+            shim.delete(&id).await.unwrap();
+        }
+        end(&shim).await;
+    });
+}
+
+#[test]
 fn a_missing_program_is_an_error_and_no_exit() {
     with_runc(async |world| {
         world.daemon();

@@ -57,6 +57,7 @@ async fn a_fifo_carries_output_and_survives_its_reader() {
     let mut command = shell("read a; echo got $a; cat; echo end", streams);
     let (_, exit) = reaper.spawn(&mut command).unwrap();
     drop(command);
+    io.connect_stdin().unwrap();
     let mut writer = File::options().write(true).open(&stdio.stdin).unwrap();
     writer.write_all(b"one\ntwo\n").unwrap();
     drop(writer);
