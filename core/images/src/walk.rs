@@ -114,8 +114,7 @@ async fn consider(
     let bytes = read_blob(store, descriptor, MAX_DOCUMENT).await?;
     match read_document(descriptor, &bytes)? {
         Document::Index { manifests } => {
-            let mut fitting: Vec<Descriptor> =
-                manifests.into_iter().filter(|child| platforms.accepts(child)).collect();
+            let mut fitting: Vec<Descriptor> = manifests.into_iter().filter(|child| platforms.accepts(child)).collect();
             fitting.sort_by(|left, right| platforms.compare_descriptors(left, right));
             candidates.extend(fitting.into_iter().rev().map(|child| (child, depth + 1)));
             Ok(None)

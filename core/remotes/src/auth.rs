@@ -280,7 +280,9 @@ fn get(client: &Client, bearer: &Bearer, scopes: &[String], credential: &Credent
             query.append_pair("scope", scope);
         }
     }
-    let basic = |name: &str, secret: &Secret| fixed(&format!("Basic {}", STANDARD.encode(format!("{name}:{}", secret.expose()))));
+    let basic = |name: &str, secret: &Secret| {
+        fixed(&format!("Basic {}", STANDARD.encode(format!("{name}:{}", secret.expose()))))
+    };
     let header = match credential {
         Credential::Password { username, password } => basic(username, password).ok(),
         Credential::Refresh(secret) => basic("", secret).ok(),

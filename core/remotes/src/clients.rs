@@ -86,8 +86,8 @@ fn build(key: &Key) -> Result<Client> {
     let mut roots = Vec::new();
     for file in &key.ca {
         let pem = std::fs::read(file).doing(format!("read CA certificate {}", file.display()))?;
-        let certificates = Certificate::from_pem_bundle(&pem)
-            .map_err(|error| bad_file("CA certificate", file.display(), error))?;
+        let certificates =
+            Certificate::from_pem_bundle(&pem).map_err(|error| bad_file("CA certificate", file.display(), error))?;
         roots.extend(certificates);
     }
     if !roots.is_empty() {
@@ -99,8 +99,8 @@ fn build(key: &Key) -> Result<Client> {
             pem.push(b'\n');
             pem.extend(std::fs::read(private).doing(format!("read {}", private.display()))?);
         }
-        let identity = Identity::from_pem(&pem)
-            .map_err(|error| bad_file("client certificate", certificate.display(), error))?;
+        let identity =
+            Identity::from_pem(&pem).map_err(|error| bad_file("client certificate", certificate.display(), error))?;
         builder = builder.identity(identity);
     }
     if key.skip_verify {

@@ -117,12 +117,7 @@ impl Fetcher {
     }
 
     /// Asks the URLs in the descriptor, which come from the image's author: without any credentials or headers.
-    async fn open_urls(
-        &self,
-        descriptor: &Descriptor,
-        offset: u64,
-        failures: &mut Vec<Failure>,
-    ) -> Option<Response> {
+    async fn open_urls(&self, descriptor: &Descriptor, offset: u64, failures: &mut Vec<Failure>) -> Option<Response> {
         for text in descriptor.urls.iter().take(8) {
             let Some(url) = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https")) else {
                 continue;

@@ -280,7 +280,9 @@ fn convert(server: &str, directory: &Path, raw: RawHost) -> Result<HostConfig> {
     };
     host.client = match raw.client {
         None => Vec::new(),
-        Some(Value::Array(items)) => items.into_iter().map(|item| client_pair(item, directory)).collect::<Result<_>>()?,
+        Some(Value::Array(items)) => {
+            items.into_iter().map(|item| client_pair(item, directory)).collect::<Result<_>>()?
+        }
         Some(single) => vec![client_pair(single, directory)?],
     };
     for (name, value) in raw.header {

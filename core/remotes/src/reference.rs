@@ -207,7 +207,9 @@ mod tests {
     fn malformed_names_are_refused() {
         let id = "a".repeat(64);
         let long = "a".repeat(300);
-        for name in ["", "Busybox", "a//b", "a/../b", "-a", "a:", "a/b:c/d", "a@sha256:1", "a b", "http://a/b", &id, &long] {
+        for name in
+            ["", "Busybox", "a//b", "a/../b", "-a", "a:", "a/b:c/d", "a@sha256:1", "a b", "http://a/b", &id, &long]
+        {
             assert!(normalize(name).is_err(), "{name:?}");
         }
     }

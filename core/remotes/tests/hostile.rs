@@ -91,11 +91,13 @@ async fn requests_at_the_same_time_all_find_out_that_a_host_is_plain() {
 async fn a_host_that_says_little_is_read_in_full() {
     let server = Server::start(|request| match request.method.as_str() {
         "HEAD" => Reply::new(405),
-        _ => Reply::new(200).body(MANIFEST.replace('{', &format!(r#"{{"mediaType":"{}","#, media_types::OCI_MANIFEST)).replacen(
-            &format!(r#""config":{{"mediaType":"{}","#, media_types::OCI_MANIFEST),
-            r#""config":{"#,
-            1,
-        )),
+        _ => Reply::new(200).body(
+            MANIFEST.replace('{', &format!(r#"{{"mediaType":"{}","#, media_types::OCI_MANIFEST)).replacen(
+                &format!(r#""config":{{"mediaType":"{}","#, media_types::OCI_MANIFEST),
+                r#""config":{"#,
+                1,
+            ),
+        ),
     })
     .await;
     let (descriptor, _) = resolver().resolve(&format!("{}/a:b", server.host())).await.unwrap();
@@ -141,7 +143,9 @@ async fn too_many_requests_are_waited_out_as_told() {
 #[tokio::test]
 async fn a_host_that_wants_an_hour_is_given_up_at_once() {
     let server = Server::start(|_| {
-        Reply::new(429).header("retry-after", "3600").body(r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#)
+        Reply::new(429)
+            .header("retry-after", "3600")
+            .body(r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#)
     })
     .await;
     let error = resolver().resolve(&format!("{}/a:b", server.host())).await.unwrap_err();

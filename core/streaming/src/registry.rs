@@ -95,9 +95,9 @@ impl Streams {
                 changed.await;
             }
         };
-        tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| {
-            Err(Error::not_found(format!("stream {name:?} was not opened within {patience:?}")))
-        })
+        tokio::time::timeout(patience, wait)
+            .await
+            .unwrap_or_else(|_| Err(Error::not_found(format!("stream {name:?} was not opened within {patience:?}"))))
     }
 }
 

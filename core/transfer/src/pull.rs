@@ -51,9 +51,10 @@ impl LocalTransferer {
             ..Progress::default()
         });
         let reference = Reference::parse(&registry.reference)?;
-        let observer = job.progress.as_ref().map(|sink| {
-            Arc::new(Tracker::new(Arc::clone(sink), &registry.reference)) as Arc<dyn Observer>
-        });
+        let observer = job
+            .progress
+            .as_ref()
+            .map(|sink| Arc::new(Tracker::new(Arc::clone(sink), &registry.reference)) as Arc<dyn Observer>);
         let request = Request {
             platforms: platforms(store),
             all_metadata: store.all_metadata,

@@ -22,7 +22,10 @@ pub struct Registry {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("reference", &self.reference).field("host_dir", &self.host_dir).finish_non_exhaustive()
+        f.debug_struct("Registry")
+            .field("reference", &self.reference)
+            .field("host_dir", &self.host_dir)
+            .finish_non_exhaustive()
     }
 }
 

@@ -37,9 +37,7 @@ pub(crate) fn snapshot_labels(layer: &Descriptor, diff_id: &Digest, chain: &[Dig
     let mut all: Labels = layer
         .annotations
         .iter()
-        .filter(|(key, value)| {
-            key.starts_with("containerd.io/snapshot/") && labels::validate(key, value).is_ok()
-        })
+        .filter(|(key, value)| key.starts_with("containerd.io/snapshot/") && labels::validate(key, value).is_ok())
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if let [.., below, _] = chain {

@@ -16,10 +16,10 @@ mod engine;
 mod key_locks;
 /// Extraction of one layer.
 mod layer;
-/// Where content comes from.
-mod source;
 /// What to pull, and what is told about it.
 mod request;
+/// Where content comes from.
+mod source;
 /// A byte stream from async to blocking code.
 mod tee;
 /// Manifests and indexes.

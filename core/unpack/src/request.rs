@@ -80,7 +80,10 @@ pub struct UnpackTarget {
 
 impl fmt::Debug for UnpackTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnpackTarget").field("name", &self.name).field("platforms", &self.platforms).finish_non_exhaustive()
+        f.debug_struct("UnpackTarget")
+            .field("name", &self.name)
+            .field("platforms", &self.platforms)
+            .finish_non_exhaustive()
     }
 }
 

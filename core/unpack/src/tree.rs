@@ -3,9 +3,7 @@ use std::{
     sync::Arc,
 };
 
-use core_images::{
-    Document, MAX_DEPTH, MAX_DOCUMENT, PlatformSet, is_tree, label_children, read_blob, read_document,
-};
+use core_images::{Document, MAX_DEPTH, MAX_DOCUMENT, PlatformSet, is_tree, label_children, read_blob, read_document};
 use core_types::{Descriptor, Error, Result, ResultExt, media_types};
 use futures::future;
 use tokio_util::sync::CancellationToken;
@@ -67,8 +65,7 @@ impl Engine {
     async fn fetch_tree(&self, request: &Request) -> Result<(Vec<Found>, Vec<Descriptor>)> {
         let (mut manifests, mut others) = (Vec::new(), Vec::new());
         let mut known = HashSet::new();
-        let mut pending =
-            VecDeque::from([Pending { descriptor: request.target.clone(), depth: 0, whole: true }]);
+        let mut pending = VecDeque::from([Pending { descriptor: request.target.clone(), depth: 0, whole: true }]);
         request.tell(Event::Found { descriptor: request.target.clone(), parent: None });
         while let Some(next) = pending.pop_front() {
             if !known.insert(next.descriptor.digest.clone()) {
@@ -83,15 +80,21 @@ impl Engine {
             }
             match self.fetch_document(request, &next.descriptor).await? {
                 Document::Index { manifests } => {
-                    for child in wanted(request, manifests)? {
+                    for child in wanted(request, manifests, next.depth == 0)? {
                         let whole = next.whole && request.platforms.accepts(&child);
-                        request.tell(Event::Found { descriptor: child.clone(), parent: Some(ingest_reference(&next.descriptor)) });
+                        request.tell(Event::Found {
+                            descriptor: child.clone(),
+                            parent: Some(ingest_reference(&next.descriptor)),
+                        });
                         pending.push_back(Pending { descriptor: child, depth: next.depth + 1, whole });
                     }
                 }
                 Document::Manifest { config, layers } => {
                     for child in std::iter::once(config.as_ref()).chain(layers.iter().filter(|_| next.whole)) {
-                        request.tell(Event::Found { descriptor: child.clone(), parent: Some(ingest_reference(&next.descriptor)) });
+                        request.tell(Event::Found {
+                            descriptor: child.clone(),
+                            parent: Some(ingest_reference(&next.descriptor)),
+                        });
                     }
                     manifests.push(Found { config: *config, layers, whole: next.whole });
                 }
@@ -139,15 +142,15 @@ impl Engine {
 }
 
 /// The children of an index to look at, the best first when there is a limit.
-fn wanted(request: &Request, manifests: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
-    let mut children: Vec<Descriptor> = manifests
-        .into_iter()
-        .filter(|child| request.all_metadata || request.platforms.accepts(child))
-        .collect();
+fn wanted(request: &Request, manifests: Vec<Descriptor>, is_top: bool) -> Result<Vec<Descriptor>> {
+    let has_any = !manifests.is_empty();
+    let mut children: Vec<Descriptor> =
+        manifests.into_iter().filter(|child| request.all_metadata || request.platforms.accepts(child)).collect();
+    // An image without anything to run is better not made than found out later.
+    if children.is_empty() && (request.manifest_limit > 0 || is_top && has_any) {
+        return Err(Error::not_found(no_match(&request.platforms)));
+    }
     if request.manifest_limit > 0 {
-        if children.is_empty() {
-            return Err(Error::not_found(no_match(&request.platforms)));
-        }
         children.sort_by(|left, right| request.platforms.compare_descriptors(left, right));
         children.truncate(request.manifest_limit);
     }

@@ -68,7 +68,11 @@ impl Engine {
         for other in others {
             unless_cancelled(&token, self.store(request, other, None)).await?;
         }
-        if plan.parallel { plan.in_parallel(&token).await? } else { plan.in_order(&token).await? }
+        if plan.parallel {
+            plan.in_parallel(&token).await?
+        } else {
+            plan.in_order(&token).await?
+        }
         plan.label_config(&found.config).await
     }
 }

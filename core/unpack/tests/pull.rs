@@ -348,6 +348,10 @@ async fn of_an_index_the_wanted_platform_is_fetched() {
     let labels = world.store.labels(&index.digest);
     assert_eq!(labels["containerd.io/gc.ref.content.m.0"], other.digest.to_string());
 
+    let none = PlatformSet::of(&[Platform::new("linux", "ppc64le", "")]);
+    let error = world.engine.pull(Request { platforms: none, ..world.request(&index) }).await.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+
     let request = Request { all_metadata: true, ..world.request(&index) };
     world.engine.pull(request).await.unwrap();
     assert!(world.store.has(&other.digest) && !world.store.has(&layers[1].digest));

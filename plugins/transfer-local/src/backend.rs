@@ -33,13 +33,20 @@ pub struct Unpack {
 
 impl fmt::Debug for Unpack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unpack").field("platform", &self.platform).field("snapshotter", &self.snapshotter).finish_non_exhaustive()
+        f.debug_struct("Unpack")
+            .field("platform", &self.platform)
+            .field("snapshotter", &self.snapshotter)
+            .finish_non_exhaustive()
     }
 }
 
 impl Unpack {
     fn accepts(&self, platform: &Platform) -> bool {
-        if self.exact { PlatformSet::of(std::slice::from_ref(&self.platform)).matches(platform) } else { platform.os == self.platform.os }
+        if self.exact {
+            PlatformSet::of(std::slice::from_ref(&self.platform)).matches(platform)
+        } else {
+            platform.os == self.platform.os
+        }
     }
 }
 
@@ -73,7 +80,8 @@ impl Backend for DaemonBackend {
     }
 
     fn unpack_target(&self, scope: &Scope, wanted: &UnpackConfiguration) -> Result<Option<UnpackTarget>> {
-        let platform = if wanted.platform == Platform::default() { Platform::host() } else { wanted.platform.normalize() };
+        let platform =
+            if wanted.platform == Platform::default() { Platform::host() } else { wanted.platform.normalize() };
         let mut fitting: Vec<&Unpack> = self
             .unpacks
             .iter()

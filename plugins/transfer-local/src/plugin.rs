@@ -60,8 +60,7 @@ fn unpacks(config: &Config, database: &Database, differs: &[(String, Differ)]) -
                 section.snapshotter
             )));
         };
-        let platform =
-            if section.platform.is_empty() { Platform::host() } else { Platform::parse(&section.platform)? };
+        let platform = if section.platform.is_empty() { Platform::host() } else { Platform::parse(&section.platform)? };
         unpacks.push(Unpack {
             platform,
             exact: config.check_platform_supported,

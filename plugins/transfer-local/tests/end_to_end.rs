@@ -135,7 +135,8 @@ fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
     for entry in std::fs::read_dir(at).unwrap() {
         let path = entry.unwrap().path();
         let data = std::fs::symlink_metadata(&path).unwrap();
-        let content = if data.is_file() { String::from_utf8(std::fs::read(&path).unwrap()).unwrap() } else { String::new() };
+        let content =
+            if data.is_file() { String::from_utf8(std::fs::read(&path).unwrap()).unwrap() } else { String::new() };
         let shown = format!("{:o} {} {content}", data.mode(), data.uid());
         found.insert(path.strip_prefix(root).unwrap().to_owned(), shown);
         if data.is_dir() {
@@ -204,17 +205,34 @@ impl Layout {
     fn new() -> Self {
         let host = Platform::host();
         let layers = [
-            layer(&[("gone", "1"), ("d/", ""), ("d/x", "x1"), ("d/keep", "k"), ("e/", ""), ("e/old", "o"), ("f", "f1")]),
-            layer(&[(".wh.gone", ""), ("d/", ""), ("d/.wh..wh..opq", ""), ("d/y", "y2"), ("e/", ""), ("e/.wh.old", "")]),
+            layer(&[
+                ("gone", "1"),
+                ("d/", ""),
+                ("d/x", "x1"),
+                ("d/keep", "k"),
+                ("e/", ""),
+                ("e/old", "o"),
+                ("f", "f1"),
+            ]),
+            layer(&[
+                (".wh.gone", ""),
+                ("d/", ""),
+                ("d/.wh..wh..opq", ""),
+                ("d/y", "y2"),
+                ("e/", ""),
+                ("e/.wh.old", ""),
+            ]),
             layer(&[("e/", ""), ("e/new", &"n".repeat(300_000)), ("f", "f3"), ("gone", "again")]),
         ];
-        let mut layout = Self { blobs: BTreeMap::new(), manifests: Vec::new(), diff_ids: Vec::new(), layers: Vec::new() };
+        let mut layout =
+            Self { blobs: BTreeMap::new(), manifests: Vec::new(), diff_ids: Vec::new(), layers: Vec::new() };
         let mut described = Vec::new();
         for (bytes, diff_id) in layers {
             layout.diff_ids.push(diff_id);
             described.push(layout.blob(media_types::OCI_LAYER_GZIP, bytes));
         }
-        layout.layers = described.iter().map(|layer| Digest::parse(layer["digest"].as_str().unwrap()).unwrap()).collect();
+        layout.layers =
+            described.iter().map(|layer| Digest::parse(layer["digest"].as_str().unwrap()).unwrap()).collect();
         let config = serde_json::json!({"os": host.os, "architecture": host.architecture,
             "rootfs": {"type": "layers", "diff_ids": layout.diff_ids}});
         let config = layout.blob(media_types::OCI_CONFIG, config.to_string().into_bytes());
@@ -257,7 +275,11 @@ impl Layout {
 
     fn prefix() -> ImageStore {
         ImageStore {
-            extra_references: vec![ImageReference { name: "r.example/app".into(), is_prefix: true, ..ImageReference::default() }],
+            extra_references: vec![ImageReference {
+                name: "r.example/app".into(),
+                is_prefix: true,
+                ..ImageReference::default()
+            }],
             ..ImageStore::default()
         }
     }
@@ -269,10 +291,7 @@ async fn an_image_goes_in_out_and_around() {
     let layout = Layout::new();
     world.import(layout.archive(), Layout::prefix()).await.unwrap();
     let remote = format!("{}/team/app:v1", registry_server.host);
-    world
-        .transfer(Source::Store(named("r.example/app:v1")), Destination::Registry(registry(&remote)))
-        .await
-        .unwrap();
+    world.transfer(Source::Store(named("r.example/app:v1")), Destination::Registry(registry(&remote))).await.unwrap();
 
     let other = World::new().await.unwrap();
     let seen = other
@@ -361,10 +380,7 @@ async fn what_skopeo_pushes_and_saves_is_read() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(format!("oci-archive:{}", oci.display()), format!("docker://{}/a/b:1", server.host));
-    run(
-        format!("oci-archive:{}", oci.display()),
-        format!("docker-archive:{}:busy/box:2", docker.display()),
-    );
+    run(format!("oci-archive:{}", oci.display()), format!("docker-archive:{}:busy/box:2", docker.display()));
     let remote = format!("{}/a/b:1", server.host);
     world
         .transfer(Source::Registry(registry(&remote)), Destination::Store(unpacking(&remote, "overlayfs")))
@@ -432,7 +448,8 @@ async fn cancelled_pulls_leave_nothing_and_can_be_repeated() {
     world.transfer(Source::Store(named("r.example/app:v1")), Destination::Registry(registry(&remote))).await.unwrap();
     let other = World::new().await.unwrap();
     for round in 0..12_u64 {
-        let pull = other.transfer(Source::Registry(registry(&remote)), Destination::Store(unpacking(&remote, "overlayfs")));
+        let pull =
+            other.transfer(Source::Registry(registry(&remote)), Destination::Store(unpacking(&remote, "overlayfs")));
         let _ = tokio::time::timeout(Duration::from_millis(3 * round), pull).await;
         other.database.collect().await.unwrap();
     }

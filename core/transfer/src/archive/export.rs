@@ -37,16 +37,17 @@ struct Plan {
 }
 
 /// Store to archive.
-pub(crate) async fn export(transferer: &LocalTransferer, job: &Job, store: &ImageStore, mut export: Export) -> Result<()> {
+pub(crate) async fn export(
+    transferer: &LocalTransferer,
+    job: &Job,
+    store: &ImageStore,
+    mut export: Export,
+) -> Result<()> {
     job.say("Exporting");
     let content = transferer.backend.content(&job.scope);
     let images = look_up(transferer.backend.images(&job.scope).as_ref(), store).await?;
     let choice = Choice {
-        platforms: if export.platforms.is_empty() {
-            PlatformSet::host()
-        } else {
-            PlatformSet::of(&export.platforms)
-        },
+        platforms: if export.platforms.is_empty() { PlatformSet::host() } else { PlatformSet::of(&export.platforms) },
         all_platforms: export.all_platforms,
         skip_foreign: export.skip_non_distributable,
     };
@@ -138,9 +139,7 @@ impl Plan {
                 }
                 match Box::pin(self.collect(content, child, choice, depth + 1)).await {
                     Ok(()) => {}
-                    Err(error)
-                        if error.is_not_found() && (choice.all_platforms || layout::is_attestation(child)) =>
-                    {
+                    Err(error) if error.is_not_found() && (choice.all_platforms || layout::is_attestation(child)) => {
                         tracing::info!(digest = %child.digest, "not whole in the store and not exported");
                     }
                     Err(error) => return Err(error),

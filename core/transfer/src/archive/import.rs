@@ -7,9 +7,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use core_content::{Store, Writer, WriterOptions};
-use core_images::{
-    MAX_DEPTH, MAX_DOCUMENT, PlatformSet, children, is_tree, label_children, read_blob, read_config,
-};
+use core_images::{MAX_DEPTH, MAX_DOCUMENT, PlatformSet, children, is_tree, label_children, read_blob, read_config};
 use core_types::{Descriptor, Digest, Error, Labels, Result, ResultExt, media_types};
 use core_unpack::{Download, Fetcher, Request};
 use tar::EntryType;
@@ -190,7 +188,11 @@ impl Archive {
             let name = layout::clean(&entry.name);
             match entry.kind {
                 EntryType::Symlink | EntryType::Link => {
-                    let base = if entry.kind == EntryType::Symlink { name.rsplit_once('/').map_or("", |(base, _)| base) } else { "" };
+                    let base = if entry.kind == EntryType::Symlink {
+                        name.rsplit_once('/').map_or("", |(base, _)| base)
+                    } else {
+                        ""
+                    };
                     archive.links.insert(name.clone(), layout::clean(&format!("{base}/{}", entry.link)));
                     continue;
                 }
@@ -225,7 +227,9 @@ impl Archive {
             return Ok(Descriptor::new(media_types::OCI_INDEX, digest.clone(), *size));
         }
         let Some(images) = &self.docker else {
-            return Err(Error::invalid_argument("unrecognized image format: neither an OCI layout nor of `docker save`"));
+            return Err(Error::invalid_argument(
+                "unrecognized image format: neither an OCI layout nor of `docker save`",
+            ));
         };
         if force_compress {
             return Err(Error::unimplemented("compressing layers at import is not supported; compress them before"));
@@ -277,10 +281,8 @@ impl Archive {
         tags.into_iter()
             .map(|tag| {
                 let name = core_remotes::normalize(tag)?.to_string();
-                let annotations = Labels::from([
-                    (REF_NAME.to_owned(), layout::oci_name(&name)),
-                    (IMAGE_NAME.to_owned(), name),
-                ]);
+                let annotations =
+                    Labels::from([(REF_NAME.to_owned(), layout::oci_name(&name)), (IMAGE_NAME.to_owned(), name)]);
                 Ok(Descriptor { annotations, ..manifest.clone() })
             })
             .collect()

@@ -39,7 +39,8 @@ pub(crate) fn is_attestation(descriptor: &Descriptor) -> bool {
 
 /// What OCI wants as the name of an image: its tag; the whole name where there is none.
 pub(crate) fn oci_name(name: &str) -> String {
-    let tagged = Reference::parse(name).ok().and_then(|reference| reference.tag().map(|_| reference.object().to_owned()));
+    let tagged =
+        Reference::parse(name).ok().and_then(|reference| reference.tag().map(|_| reference.object().to_owned()));
     tagged.unwrap_or_else(|| name.to_owned())
 }
 

@@ -77,7 +77,11 @@ impl TarStream {
             }
             let mut header = Header::new_old();
             header.as_mut_bytes().copy_from_slice(&block);
-            let sum: u32 = block.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) }).sum();
+            let sum: u32 = block
+                .iter()
+                .enumerate()
+                .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) })
+                .sum();
             if header.cksum().map_err(malformed)? != sum {
                 return Err(Error::invalid_argument("this is no tar archive, or it is damaged: wrong header checksum"));
             }
