@@ -1,4 +1,4 @@
-//! Shows that concurrent writers share a sync: the time for a commit with one writer, and with many.
+//! Shows that concurrent writers share a sync: how many syncs commits cost with one writer, and with many.
 //!
 //! `cargo run --release -p core-metadata --example group_commit [DIRECTORY]`; the directory chooses the disk.
 
@@ -6,8 +6,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -61,24 +59,6 @@ impl Publisher for Nothing {
     }
 }
 
-/// Time for one write and sync of a small file: what a commit cannot do without.
-fn sync_time(directory: &Path) -> Duration {
-    let mut file = tempfile::tempfile_in(directory).unwrap();
-    file.write_all(&[0; 1 << 20]).unwrap();
-    file.sync_all().unwrap();
-    let mut times: Vec<Duration> = (0..50)
-        .map(|_| {
-            std::io::Seek::rewind(&mut file).unwrap();
-            let start = Instant::now();
-            file.write_all(&[1; 4096]).unwrap();
-            file.sync_data().unwrap();
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    times[times.len() / 2]
-}
-
 /// Time for each of `writers` to make `each` containers, divided by `each`.
 async fn round(database: &Database, writers: usize, each: usize) -> Duration {
     let scope = Scope::new(Namespace::new("bench").unwrap());
@@ -109,15 +89,19 @@ async fn main() {
     let backends = Backends { content: Arc::new(Nothing), snapshotters: BTreeMap::new(), events: Arc::new(Nothing) };
     let database = Database::open(&directory.path().join("metadata"), backends).await.unwrap();
     round(&database, 1, 20).await;
-    let one = round(&database, 1, 100).await;
-    println!("{:>8} {:>14} {:>14} {:>10} {:>14}", "writers", "round", "per commit", "to one", "a sync takes");
+    println!(
+        "{:>8} {:>12} {:>12} {:>8} {:>8} {:>13}",
+        "writers", "round", "per commit", "commits", "syncs", "commits/sync"
+    );
     for writers in [1, 4, 16, 64, 256] {
-        let sync = sync_time(directory.path());
-        let time = if writers == 1 { one } else { round(&database, writers, 50).await };
+        let before = database.syncs();
+        let each: usize = 50;
+        let time = round(&database, writers, each).await;
         let per_commit = time / u32::try_from(writers).unwrap();
+        let (commits, syncs) = (writers * each, database.syncs() - before);
         println!(
-            "{writers:>8} {time:>14.1?} {per_commit:>14.1?} {:>9.2}x {sync:>14.1?}",
-            time.as_secs_f64() / one.as_secs_f64(),
+            "{writers:>8} {time:>12.1?} {per_commit:>12.1?} {commits:>8} {syncs:>8} {:>13.1}",
+            commits as f64 / syncs as f64
         );
     }
     database.close().await;

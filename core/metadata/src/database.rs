@@ -208,6 +208,11 @@ impl Database {
         self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(callback));
     }
 
+    /// How often the writer has waited for the disk since the start: what commits cost.
+    pub fn syncs(&self) -> u64 {
+        self.inner.store.syncs.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn bind(&self, scope: &Scope) -> Bound {
         let namespace = scope.namespace.as_str();
         let lease = scope.lease.as_deref().filter(|lease| !lease.is_empty());

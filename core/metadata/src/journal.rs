@@ -36,6 +36,8 @@ pub(crate) struct Journal {
     generation: u64,
     offset: u64,
     unsynced: bool,
+    /// How often the disk was waited for.
+    pub(crate) syncs: u64,
     /// A record could not be written: only a checkpoint makes the records after it durable.
     pub(crate) broken: bool,
 }
@@ -125,7 +127,7 @@ impl Journal {
         let headers = [header(&files[0])?, header(&files[1])?];
         let age = |at: usize| headers[at].as_ref().map(|(generation, _)| *generation);
         let current = usize::from(age(1) > age(0));
-        let mut journal = Self { files, current, generation: 0, offset: 0, unsynced: false, broken: true };
+        let mut journal = Self { files, current, generation: 0, offset: 0, unsynced: false, syncs: 0, broken: true };
         let [first, second] = headers;
         let Some((generation, roots)) = (if current == 0 { first } else { second }) else {
             return Ok((journal, None));
@@ -163,6 +165,7 @@ impl Journal {
             // After a failed sync the kernel may have dropped the data: only a checkpoint helps.
             self.files[self.current].sync_data().inspect_err(|_| self.broken = true)?;
             self.unsynced = false;
+            self.syncs += 1;
         }
         Ok(())
     }
@@ -181,6 +184,8 @@ impl Journal {
         self.files[other].sync_data()?;
         (self.current, self.generation, self.offset) = (other, generation, start(roots.len()));
         (self.unsynced, self.broken) = (false, false);
+        // That of LMDB's file, and that of the header.
+        self.syncs += 2;
         Ok(())
     }
 }

@@ -1,6 +1,10 @@
 //! Reading and writing records within a transaction.
 
-use std::{io, path::Path, sync::RwLock};
+use std::{
+    io,
+    path::Path,
+    sync::{RwLock, atomic::AtomicU64},
+};
 
 use core_types::{Error, ErrorKind, Result, ResultExt};
 use heed::{RoTxn, RwTxn, WithoutTls};
@@ -26,6 +30,8 @@ pub(crate) struct Store {
     pub(crate) environment: Environment,
     /// Shared by whoever has a transaction open, alone for whoever makes the map larger.
     pub(crate) gate: RwLock<()>,
+    /// How often the writer waited for the disk.
+    pub(crate) syncs: AtomicU64,
 }
 
 /// The journal, and the hold on the checkpoint that it begins with.
@@ -93,7 +99,7 @@ impl Store {
         if let Some(recovery) = &recovery {
             env::restore_roots(path, &recovery.roots)?;
         }
-        let store = Self { environment: env::open(path, map_size)?, gate: RwLock::new(()) };
+        let store = Self { environment: env::open(path, map_size)?, gate: RwLock::new(()), syncs: AtomicU64::new(0) };
         if let Some(recovery) = recovery {
             let changes = &recovery.changes;
             tracing::info!(commits = changes.len(), "the metadata database was not closed; its journal is applied");

@@ -7,6 +7,7 @@
 use std::{
     sync::{
         Arc, PoisonError,
+        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     time::Duration,
@@ -124,6 +125,7 @@ pub(crate) fn serve(store: &Store, mut log: Log, roots: &Arc<Roots>, queue: &Que
         batch.extend(queue.0.try_iter().take(MOST - 1));
         pending = true;
         let failed = execute(store, &mut log, roots, &mut batch).err();
+        store.syncs.store(log.journal.syncs, Ordering::Relaxed);
         for job in batch {
             job.finish(failed.as_ref());
         }
