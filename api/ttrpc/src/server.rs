@@ -94,9 +94,8 @@ impl Server {
     /// Like [`Server::serve`], but a peer that is neither this process's user nor root is hung up on.
     pub async fn serve_same_user(listener: UnixListener, router: Arc<Router>, shutdown: impl Future<Output = ()>) {
         let own = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok();
-        let trusted = move |stream: &UnixStream| {
-            stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || Some(peer.uid()) == own)
-        };
+        let trusted =
+            move |stream: &UnixStream| stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || Some(peer.uid()) == own);
         serve(listener, router, shutdown, trusted).await;
     }
 
@@ -231,8 +230,7 @@ struct Reply {
 
 impl Reply {
     fn encode(&self, answer: Result<Vec<u8>, Status>) -> Vec<u8> {
-        let response = answer
-            .map_or_else(Response::from, |payload| Response { status: None, payload });
+        let response = answer.map_or_else(Response::from, |payload| Response { status: None, payload });
         let mut frame = frame::encode(frame::RESPONSE, &response)
             .or_else(|status| frame::encode(frame::RESPONSE, &Response::from(status)))
             .unwrap_or_default();

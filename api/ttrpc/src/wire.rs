@@ -35,9 +35,8 @@ impl Request {
             }
         }
         // Zero means "no deadline" on the wire, so the shortest one is a nanosecond.
-        let timeout_nano = context
-            .timeout
-            .map_or(0, |timeout| i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX).max(1));
+        let timeout_nano =
+            context.timeout.map_or(0, |timeout| i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX).max(1));
         Self { service: service.into(), method: method.into(), payload, timeout_nano, metadata }
     }
 

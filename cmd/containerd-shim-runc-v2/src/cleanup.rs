@@ -27,16 +27,12 @@ pub(crate) fn delete(args: &Args) -> Result<Vec<u8>> {
     remove_dead_socket(&bundle);
     let pid = fs::read_to_string(bundle.join("init.pid")).ok().and_then(|pid| pid.trim().parse().ok());
     let response = match ExitRecord::read(&bundle) {
-        Some(record) => DeleteResponse {
-            pid: record.pid,
-            exit_status: record.status,
-            exited_at: Some(record.time().into()),
-        },
-        None => DeleteResponse {
-            pid: pid.unwrap_or(0),
-            exit_status: KILLED,
-            exited_at: Some(SystemTime::now().into()),
-        },
+        Some(record) => {
+            DeleteResponse { pid: record.pid, exit_status: record.status, exited_at: Some(record.time().into()) }
+        }
+        None => {
+            DeleteResponse { pid: pid.unwrap_or(0), exit_status: KILLED, exited_at: Some(SystemTime::now().into()) }
+        }
     };
     Ok(response.encode_to_vec())
 }
@@ -59,8 +55,7 @@ async fn remove(args: &Args, bundle: &Path) -> Result<()> {
 fn remove_dead_socket(bundle: &Path) {
     let Ok(address) = fs::read_to_string(bundle.join("address")) else { return };
     let Some(path) = address.trim().strip_prefix("unix://").map(PathBuf::from) else { return };
-    let refused = UnixStream::connect(&path)
-        .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+    let refused = UnixStream::connect(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
     if refused {
         let _ = fs::remove_file(path);
     }

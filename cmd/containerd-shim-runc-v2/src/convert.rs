@@ -41,10 +41,9 @@ fn api_mount(mount: Mount) -> types::Mount {
 
 /// An event as the daemon takes it.
 pub(crate) fn envelope(event: Event, namespace: &str) -> types::Envelope {
-    let pack = |topic: &str, name: &str, value: Vec<u8>| (topic.to_owned(), prost_types::Any {
-        type_url: format!("containerd.events.{name}"),
-        value,
-    });
+    let pack = |topic: &str, name: &str, value: Vec<u8>| {
+        (topic.to_owned(), prost_types::Any { type_url: format!("containerd.events.{name}"), value })
+    };
     let (topic, event) = match event {
         Event::Create { id, bundle, rootfs, stdio, checkpoint, pid } => {
             let io = events::TaskIo {

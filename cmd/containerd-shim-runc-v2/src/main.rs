@@ -27,10 +27,7 @@ mod start;
 /// The task service.
 mod task;
 
-use std::{
-    io::Write,
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use args::{Action, Args};
 

@@ -36,9 +36,7 @@ fn version_1(stats: v1::Metrics) -> cgroups::v1::Metrics {
             .collect(),
         pids: stats.pids.map(|pids| same!(pids => api::PidsStat { current, limit })),
         cpu: stats.cpu.map(|cpu| api::CpuStat {
-            throttling: Some(
-                same!(&cpu.throttling => api::Throttle { periods, throttled_periods, throttled_time }),
-            ),
+            throttling: Some(same!(&cpu.throttling => api::Throttle { periods, throttled_periods, throttled_time })),
             usage: Some(same!(cpu => api::CpuUsage { total, kernel, user, per_cpu })),
         }),
         memory: stats.memory.map(memory_1),

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use containerd_api::{
-    runtime::sandbox::v1::sandbox_ttrpc,
-    task::v3::task_ttrpc,
-};
+use containerd_api::{runtime::sandbox::v1::sandbox_ttrpc, task::v3::task_ttrpc};
 use containerd_ttrpc::{Router, Server};
 use core_shim::{Host, Reaper};
 use tokio::signal::unix::{SignalKind, signal};

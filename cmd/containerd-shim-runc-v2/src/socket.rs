@@ -25,7 +25,8 @@ pub(crate) fn path(dir: Option<&str>, daemon: &str, namespace: &str, group: &str
     // As Go's filepath.Join cleans it: no doubled and no trailing slashes.
     let joined: Vec<_> = [daemon, namespace, group].iter().flat_map(|part| part.split('/')).collect();
     let joined: Vec<_> = joined.into_iter().filter(|part| !part.is_empty() && *part != ".").collect();
-    let rooted = [daemon, namespace, group].iter().find(|part| !part.is_empty()).is_some_and(|part| part.starts_with('/'));
+    let rooted =
+        [daemon, namespace, group].iter().find(|part| !part.is_empty()).is_some_and(|part| part.starts_with('/'));
     let name = format!("{}{}", if rooted { "/" } else { "" }, joined.join("/"));
     let digest = Sha256::digest(name.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

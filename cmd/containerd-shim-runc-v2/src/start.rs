@@ -58,9 +58,9 @@ impl Request {
     fn parse(args: &Args, input: &[u8]) -> Result<Self> {
         let debug = args.debug;
         // Both possible messages begin with two strings; only the new one repeats what the flags say.
-        let params = BootstrapParams::decode(input).ok().filter(|params| {
-            !input.is_empty() && params.instance_id == args.id && params.namespace == args.namespace
-        });
+        let params = BootstrapParams::decode(input)
+            .ok()
+            .filter(|params| !input.is_empty() && params.instance_id == args.id && params.namespace == args.namespace);
         if let Some(params) = params {
             let extension = params.extensions.iter().filter_map(|extension| extension.value.as_ref());
             let options = options::unpack(extension.into_iter().find(|value| any::is(value, options::NAME)))?;
@@ -157,7 +157,9 @@ fn adjust_oom_score(pid: u32) {
 
 fn write_address(address: &str) -> Result<()> {
     let temp = Path::new(".address");
-    fs::write(temp, address).and_then(|()| fs::rename(temp, "address")).map_err(|error| format!("write address: {error}").into())
+    fs::write(temp, address)
+        .and_then(|()| fs::rename(temp, "address"))
+        .map_err(|error| format!("write address: {error}").into())
 }
 
 #[cfg(test)]

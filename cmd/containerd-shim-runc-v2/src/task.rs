@@ -31,9 +31,7 @@ pub(crate) struct Tasks {
 }
 
 /// Finishes what was begun even when the caller goes away: half a start would be worse than either.
-async fn finish<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Answer<T> {
+async fn finish<T: Send + 'static>(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Answer<T> {
     match tokio::spawn(work).await {
         Ok(done) => done.map_err(status),
         Err(error) => Err(status(Error::internal(format!("the request ended early: {error}")))),
@@ -231,9 +229,8 @@ impl task_ttrpc::Task for Service {
 
     async fn update(&self, _: Context, request: api::UpdateTaskRequest) -> Answer<()> {
         let container = self.get(&request.id)?;
-        let resources = request
-            .resources
-            .ok_or_else(|| status(Error::invalid_argument("an update needs resources")))?;
+        let resources =
+            request.resources.ok_or_else(|| status(Error::invalid_argument("an update needs resources")))?;
         finish(async move { container.update(resources.value).await }).await
     }
 
@@ -254,8 +251,7 @@ impl task_ttrpc::Task for Service {
             Some(cgroup) => cgroup.processes().map_err(|error| status(Error::io("list processes", error)))?,
             None => vec![container.init().pid()],
         };
-        let execs: HashMap<u32, String> =
-            container.exec_pids().into_iter().map(|(id, pid)| (pid, id)).collect();
+        let execs: HashMap<u32, String> = container.exec_pids().into_iter().map(|(id, pid)| (pid, id)).collect();
         let describe = |pid: u32| task_types::ProcessInfo { pid, info: execs.get(&pid).cloned().map(process_details) };
         Ok(api::PidsResponse { processes: pids.into_iter().map(describe).collect() })
     }

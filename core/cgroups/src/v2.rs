@@ -157,12 +157,10 @@ impl Metrics {
         let text = |name: &str| io::Result::Ok(files::text(dir, name)?.unwrap_or_default());
         let mut memory = MemoryStat::parse(&text("memory.stat")?);
         // Kernels from 5.9 on count the two kinds of page apart; the sum keeps older readers right.
-        memory.workingset_refault = memory
-            .workingset_refault
-            .max(memory.workingset_refault_anon + memory.workingset_refault_file);
-        memory.workingset_activate = memory
-            .workingset_activate
-            .max(memory.workingset_activate_anon + memory.workingset_activate_file);
+        memory.workingset_refault =
+            memory.workingset_refault.max(memory.workingset_refault_anon + memory.workingset_refault_file);
+        memory.workingset_activate =
+            memory.workingset_activate.max(memory.workingset_activate_anon + memory.workingset_activate_file);
         Ok(Self {
             pids: Pids { current: number("pids.current")?, limit: number("pids.max")? },
             cpu: CpuStat::parse(&text("cpu.stat")?),

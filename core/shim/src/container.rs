@@ -13,9 +13,7 @@ use core_cgroups::Cgroup;
 use core_types::{Error, Result};
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::{
-    Event, EventSink, Exit, ExitRecord, OciRuntime, Process, Reaper, Status,
-};
+use crate::{Event, EventSink, Exit, ExitRecord, OciRuntime, Process, Reaper, Status};
 
 /// How long a deleted container's exit is waited for after the runtime has killed it.
 const EXIT: Duration = Duration::from_secs(10);

@@ -40,9 +40,7 @@ pub struct CreateConfig {
 }
 
 /// Runs what can wait for a disk away from the event loop.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|error| Err(Error::internal(format!("blocking work ended early: {error}"))))
@@ -74,8 +72,7 @@ impl Container {
     async fn make(host: &Host, config: &CreateConfig, rootfs: Option<PathBuf>) -> Result<Arc<Self>> {
         let reaper = &host.reaper;
         let runtime = OciRuntime::new(reaper.clone(), config.runtime.clone(), &host.namespace, &config.bundle);
-        let owner =
-            Owner { id: &config.id, namespace: &host.namespace, uid: config.io_uid, gid: config.io_gid };
+        let owner = Owner { id: &config.id, namespace: &host.namespace, uid: config.io_uid, gid: config.io_gid };
         let pid_file = config.bundle.join(PID_FILE);
         let call = async |console: Option<&Path>, streams| {
             runtime.create(&config.id, &config.bundle, &pid_file, console, streams).await

@@ -114,12 +114,7 @@ impl Container {
         let files = Files::new(self);
         fs::write(&files.spec, process.spec())
             .map_err(|error| Error::io(format_args!("write {}", files.spec.display()), error))?;
-        let owner = Owner {
-            id: &self.id,
-            namespace: &self.host.namespace,
-            uid: self.owner.0,
-            gid: self.owner.1,
-        };
+        let owner = Owner { id: &self.id, namespace: &self.host.namespace, uid: self.owner.0, gid: self.owner.1 };
         let window = self.host.reaper.window();
         let call = async |console: Option<&std::path::Path>, streams| {
             self.runtime.exec(&self.id, &files.spec, &files.pid, console, streams).await
@@ -173,8 +168,7 @@ impl Container {
 /// The process to hand to the runtime: the request says whether it has a terminal.
 fn prepare(config: &ExecConfig) -> Result<Vec<u8>> {
     let bad = |error: serde_json::Error| Error::invalid_argument(format!("process specification: {error}"));
-    let mut spec: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&config.spec).map_err(bad)?;
+    let mut spec: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&config.spec).map_err(bad)?;
     spec.insert("terminal".into(), config.stdio.terminal.into());
     serde_json::to_vec(&spec).map_err(bad)
 }

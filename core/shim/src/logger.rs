@@ -14,7 +14,10 @@ use rustix::{
 };
 use tokio::{net::unix::pipe, sync::oneshot};
 
-use crate::{reaper::{Exit, Reaper}, stdio::Owner};
+use crate::{
+    reaper::{Exit, Reaper},
+    stdio::Owner,
+};
 
 /// How long a log program may take until it is ready.
 const READY: Duration = Duration::from_secs(30);

@@ -7,11 +7,7 @@ use core_types::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
 
-use crate::{
-    Exit, Stdio,
-    reaper::Reaper,
-    stdio::ProcessIo,
-};
+use crate::{Exit, Stdio, reaper::Reaper, stdio::ProcessIo};
 
 /// What a process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

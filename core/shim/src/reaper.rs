@@ -24,7 +24,7 @@ pub struct Exit {
 }
 
 /// Collects every child of this process, also the orphans that it inherits as a subreaper, so that no exit
-/// is lost: one that comes before anybody asks is kept while a [`Window`] is open.
+/// is lost: one that comes before anybody asks is kept while a window for it is open.
 #[derive(Debug, Default)]
 pub struct Reaper {
     state: Mutex<State>,

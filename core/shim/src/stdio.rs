@@ -239,9 +239,7 @@ impl ProcessIo {
                 self.copies.push(tokio::spawn(copy(reader, sink)));
                 Ok(Some(writer))
             }
-            Target::Binary(_) => {
-                Err(Error::invalid_argument("a log program takes both streams: it belongs in stdout"))
-            }
+            Target::Binary(_) => Err(Error::invalid_argument("a log program takes both streams: it belongs in stdout")),
         }
     }
 

@@ -1,7 +1,10 @@
 //! The start action, as old and new daemons use it.
 
 use containerd_api::{
-    runtime::{bootstrap::v1::BootstrapParams, sandbox::v1::{PingRequest, sandbox_ttrpc}},
+    runtime::{
+        bootstrap::v1::BootstrapParams,
+        sandbox::v1::{PingRequest, sandbox_ttrpc},
+    },
     task::v3 as api,
 };
 use prost::Message;

@@ -61,11 +61,8 @@ fn input_that_ends_as_soon_as_it_can_ends_the_process() {
             let written = tokio::task::spawn_blocking(move || std::fs::write(path, "piped\n").unwrap());
             let close = async {
                 written.await.unwrap();
-                let close = containerd_api::task::v3::CloseIoRequest {
-                    id: shim.id.clone(),
-                    exec_id: id.clone(),
-                    stdin: true,
-                };
+                let close =
+                    containerd_api::task::v3::CloseIoRequest { id: shim.id.clone(), exec_id: id.clone(), stdin: true };
                 shim.task.close_io(&shim.context(), &close).await.unwrap();
             };
             let (started, ()) = tokio::join!(shim.start(&id), close);

@@ -340,9 +340,7 @@ impl Streams {
             nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
             path
         };
-        let open = |path: &str| {
-            File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path).unwrap()
-        };
+        let open = |path: &str| File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path).unwrap();
         let (stdin, stdout, stderr) = (fifo("in"), fifo("out"), fifo("err"));
         let (out, err) = (Some(open(&stdout)), Some(open(&stderr)));
         Self { stdin, stdout, stderr, terminal: false, out, err }

@@ -51,7 +51,8 @@ const V1: &[(&str, &str)] = &[
 fn v1_group(tree: &Tree) -> Cgroup {
     std::os::unix::fs::symlink("cpu,cpuacct", tree.0.join("cpu")).unwrap();
     std::os::unix::fs::symlink("cpu,cpuacct", tree.0.join("cpuacct")).unwrap();
-    let text = "9:memory:/a\n8:cpu,cpuacct:/a\n7:pids:/a\n6:blkio:/a\n5:hugetlb:/a\n4:rdma:/a\n1:name=systemd:/a\n0::/a\n";
+    let text =
+        "9:memory:/a\n8:cpu,cpuacct:/a\n7:pids:/a\n6:blkio:/a\n5:hugetlb:/a\n4:rdma:/a\n1:name=systemd:/a\n0::/a\n";
     Cgroup::locate(&tree.0, text, false).unwrap()
 }
 
@@ -93,7 +94,10 @@ fn version_2_statistics() {
         "v2",
         &[
             ("a/cpu.stat", "usage_usec 9\nuser_usec 4\nsystem_usec 5\nnr_bursts 1\n"),
-            ("a/cpu.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=12\nfull avg10=0 avg60=0 avg300=0 total=3\n"),
+            (
+                "a/cpu.pressure",
+                "some avg10=1.50 avg60=0.00 avg300=0.00 total=12\nfull avg10=0 avg60=0 avg300=0 total=3\n",
+            ),
             ("a/memory.stat", "anon 1\nfile 2\nworkingset_refault_anon 3\nworkingset_refault_file 4\n"),
             ("a/memory.current", "100\n"),
             ("a/memory.max", "max\n"),

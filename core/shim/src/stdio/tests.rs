@@ -20,14 +20,7 @@ impl Dir {
 
     fn fifo(&self, name: &str) -> String {
         let path = self.0.join(name);
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         path.to_str().unwrap().into()
     }
 }
@@ -98,8 +91,7 @@ async fn a_log_program_gets_both_streams_and_knows_the_container() {
     std::fs::write(&program, script).unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let out = dir.0.join("log");
-    let stdio =
-        Stdio { stdout: format!("binary://{}?to={}", program.display(), out.display()), ..Stdio::default() };
+    let stdio = Stdio { stdout: format!("binary://{}?to={}", program.display(), out.display()), ..Stdio::default() };
     let (io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
     let mut command = shell("echo out; echo err >&2", streams);
     let (_, exit) = reaper.spawn(&mut command).unwrap();
