@@ -9,7 +9,7 @@ use crate::{
         containers, content, events, images, info, leases, namespaces, plugins, run, snapshots, tasks, version,
     },
     context::Context,
-    values,
+    signals, values,
 };
 
 /// Command line client for administration and debugging of containerd
@@ -86,11 +86,14 @@ impl Cli {
     /// Runs the command, within the total timeout when there is one.
     pub(crate) async fn run(self) -> Result<()> {
         let timeout = self.globals.timeout;
+        // Commands that follow a process end it at the deadline, which takes a moment.
+        let follows = matches!(self.command, Command::Run(_) | Command::Tasks(_));
+        let limit = if follows { timeout + signals::STOP_LIMIT } else { timeout };
         let command = dispatch(Context::new(self.globals), self.command);
         if timeout.is_zero() {
             return command.await;
         }
-        match tokio::time::timeout(timeout, command).await {
+        match tokio::time::timeout(limit, command).await {
             Ok(result) => result,
             Err(_) => bail!("context deadline exceeded: the command took longer than {timeout:?} (--timeout)"),
         }

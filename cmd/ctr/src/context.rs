@@ -1,4 +1,7 @@
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use containerd_sdk::Client;
@@ -12,11 +15,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Context {
     globals: Globals,
+    started: Instant,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals) -> Self {
-        Self { globals }
+        Self { globals, started: Instant::now() }
     }
 
     /// Connects to the daemon.
@@ -26,6 +30,11 @@ impl Context {
         std::fs::metadata(path).with_context(|| format!("cannot access socket {path}"))?;
         let timeout = if globals.connect_timeout.is_zero() { CONNECT_TIMEOUT } else { globals.connect_timeout };
         Ok(Client::connect_within(&globals.address, &globals.namespace, timeout).await?)
+    }
+
+    /// When the command must be over, if that was said.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (!self.globals.timeout.is_zero()).then(|| self.started + self.globals.timeout)
     }
 
     /// Says what is going on, when that is wanted.

@@ -68,7 +68,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<()> {
     order.check()?;
     let client = context.client().await?;
     let container = order.create(&client).await?;
-    let result = run_task(&container, &args).await;
+    let result = run_task(context, &container, &args).await;
     if args.rm
         && let Err(error) = container.delete(Deletion::WithSnapshot).await
     {
@@ -77,7 +77,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<()> {
     result
 }
 
-async fn run_task(container: &Container, args: &Args) -> Result<()> {
+async fn run_task(context: &Context, container: &Container, args: &Args) -> Result<()> {
     if let Some(path) = &args.dump_config {
         let json = crate::output::pretty(&container.spec()?.into_value(), b"  ")?;
         std::fs::write(path, json).with_context(|| format!("write {}", path.display()))?;
@@ -87,7 +87,7 @@ async fn run_task(container: &Container, args: &Args) -> Result<()> {
         bail!("tty and null-io cannot be used together");
     }
     let fifo_dir = args.fifo_dir.clone().unwrap_or_else(|| DEFAULT_FIFO_DIR.into());
-    let mut session = Session::new(tty)?;
+    let mut session = Session::new(context, tty)?;
     let stdio = session.stdio(args.null_io, args.log_uri.as_deref(), &fifo_dir, args.detach)?;
     run_new_task(container, stdio, &mut session, args).await
 }

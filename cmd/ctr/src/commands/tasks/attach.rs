@@ -15,7 +15,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let id = super::required(args.container)?;
     let client = context.client().await?;
     let container = client.container(&id).await?;
-    let session = Session::new(container.spec()?.terminal())?;
+    let session = Session::new(context, container.spec()?.terminal())?;
     let streams = session.streams(DEFAULT_FIFO_DIR.as_ref())?;
     let mut task = container.attach(streams).await?;
     let waiting = tokio::spawn(task.init().wait());

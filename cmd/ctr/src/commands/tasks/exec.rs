@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let container = client.container(&id).await?;
     let process = process(&container, &args).await?;
     let task = container.task().await?;
-    let session = Session::new(args.tty)?;
+    let session = Session::new(context, args.tty)?;
     let fifo_dir = args.fifo_dir.clone().unwrap_or_else(|| DEFAULT_FIFO_DIR.into());
     let stdio = session.stdio(false, args.log_uri.as_deref(), &fifo_dir, args.detach)?;
     let mut process: Process = task.exec(&args.exec_id, process, stdio).await?;

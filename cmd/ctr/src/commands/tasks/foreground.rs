@@ -1,26 +1,40 @@
-use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path, time::Instant};
 
 use anyhow::{Context as _, Result, bail};
 use containerd_sdk::{Process, Stdio, Streams, Terminal};
 use tokio::task::JoinSet;
 
 use crate::{
-    context::{error_text, exit_with, warn},
+    context::{Context, error_text, exit_with, warn},
     signals,
 };
 
-/// The terminal of this program, if a process is to have one; set back when dropped.
-pub(crate) struct Session(Option<Terminal>);
+/// How a process is followed.
+pub(crate) struct Session {
+    /// The terminal of this program, if the process is to have one; set back when dropped.
+    terminal: Option<Terminal>,
+    /// When it must be over.
+    deadline: Option<Instant>,
+}
 
 impl Session {
     /// Takes the terminal into raw mode when `tty` is set.
-    pub(crate) fn new(tty: bool) -> Result<Self> {
+    pub(crate) fn new(context: &Context, tty: bool) -> Result<Self> {
+        let deadline = context.deadline();
         if !tty {
-            return Ok(Self(None));
+            return Ok(Self { terminal: None, deadline });
         }
         let mut terminal = Terminal::current()?;
         terminal.set_raw()?;
-        Ok(Self(Some(terminal)))
+        Ok(Self { terminal: Some(terminal), deadline })
+    }
+
+    /// Returns at the deadline; never when there is none.
+    async fn overdue(&self) {
+        match self.deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Streams as the flags want them.
@@ -28,7 +42,7 @@ impl Session {
         if null {
             return Ok(Stdio::Null);
         }
-        match (&self.0, log) {
+        match (&self.terminal, log) {
             (Some(_), Some(_)) => bail!("can't use log-uri with tty"),
             (None, Some(uri)) => Ok(Stdio::Log(uri.to_owned())),
             (terminal, None) if detach => Ok(Stdio::Fifos { dir: fifo_dir.to_owned(), terminal: terminal.is_some() }),
@@ -39,7 +53,7 @@ impl Session {
     /// Streams of this program: the terminal, or the standard ones.
     pub(crate) fn streams(&self, fifo_dir: &Path) -> Result<Streams> {
         let mut streams = Streams::inherit(fifo_dir);
-        if let Some(terminal) = &self.0 {
+        if let Some(terminal) = &self.terminal {
             streams.stdin = Some(Box::new(tokio::fs::File::from_std(terminal.file()?)));
             streams.stdout = Some(Box::new(tokio::fs::File::from_std(terminal.file()?)));
             streams.stderr = None;
@@ -49,7 +63,7 @@ impl Session {
     }
 
     async fn resize(&self, process: &Process) {
-        let Some((columns, rows)) = self.0.as_ref().and_then(Terminal::size) else { return };
+        let Some((columns, rows)) = self.terminal.as_ref().and_then(Terminal::size) else { return };
         if let Err(error) = process.resize(columns, rows).await
             && !error.is_not_found()
         {
@@ -97,18 +111,16 @@ async fn follow(
     session: &Session,
     mut waiting: tokio::task::JoinHandle<containerd_sdk::Result<containerd_sdk::ExitStatus>>,
 ) -> Result<u32> {
-    let with_terminal = session.0.is_some();
+    let with_terminal = session.terminal.is_some();
     // Keys reach the process through its terminal, so signals are passed on only without one.
     let _forwarding = if with_terminal { JoinSet::new() } else { signals::forward(process)? };
-    if !with_terminal {
-        return Ok(waiting.await.context("wait for process")??.code);
-    }
     let mut changes = signals::window_changes()?;
     session.resize(process).await;
     loop {
         tokio::select! {
             status = &mut waiting => return Ok(status.context("wait for process")??.code),
-            Some(()) = changes.recv() => session.resize(process).await,
+            () = session.overdue() => bail!("context deadline exceeded: the process ran longer than --timeout allows"),
+            Some(()) = changes.recv(), if with_terminal => session.resize(process).await,
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let id = super::required(args.container)?;
     let client = context.client().await?;
     let container = client.container(&id).await?;
-    let session = Session::new(container.spec()?.terminal())?;
+    let session = Session::new(context, container.spec()?.terminal())?;
     let fifo_dir = args.fifo_dir.unwrap_or_else(|| DEFAULT_FIFO_DIR.into());
     let stdio = session.stdio(args.null_io, args.log_uri.as_deref(), &fifo_dir, args.detach)?;
     let mut task = container.new_task(stdio, task_options(&container, args.no_pivot)?).await?;
