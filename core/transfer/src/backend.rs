@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use async_trait::async_trait;
 use core_types::{Descriptor, Result, Scope};
@@ -20,6 +20,9 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When the snapshotter is known and cannot be had.
     fn unpack_target(&self, scope: &Scope, wanted: &UnpackConfiguration) -> Result<Option<UnpackTarget>>;
+
+    /// Keeps what the scope's lease holds from being collected until it is dropped, even when the lease is deleted.
+    fn hold(&self, scope: &Scope) -> Arc<dyn Any + Send + Sync>;
 
     /// Makes a lease that expires by itself after a day, and returns its id.
     ///

@@ -62,6 +62,7 @@ impl LocalTransferer {
             unpack: self.unpack_targets(&job.scope, store)?,
             origin: Some((bare_host(reference.host()), reference.repository().to_owned())),
             observer,
+            hold: Some(self.backend.hold(&job.scope)),
             ..Request::new(
                 job.scope.namespace.as_str(),
                 target.clone(),

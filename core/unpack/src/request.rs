@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use core_content::Store;
 use core_diff::Applier;
@@ -31,6 +31,9 @@ pub struct Request {
     pub origin: Option<(String, String)>,
     /// Who is told what happens.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Kept until the pull and its cleaning up have ended, also when it is cancelled: what protects its content from
+    /// collection.
+    pub hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl fmt::Debug for Request {
@@ -53,6 +56,7 @@ impl Request {
             unpack: Vec::new(),
             origin: None,
             observer: None,
+            hold: None,
         }
     }
 

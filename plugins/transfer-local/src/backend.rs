@@ -1,4 +1,5 @@
 use std::{
+    any::Any,
     fmt,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -97,6 +98,10 @@ impl Backend for DaemonBackend {
             applier: Arc::clone(&unpack.applier),
             sync: false,
         }))
+    }
+
+    fn hold(&self, scope: &Scope) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(self.database.hold(scope))
     }
 
     async fn create_lease(&self, scope: &Scope) -> Result<String> {

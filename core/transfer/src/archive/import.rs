@@ -171,6 +171,7 @@ async fn unpack(transferer: &LocalTransferer, job: &Job, store: &ImageStore, ima
         }
         let request = Request {
             unpack: targets.clone(),
+            hold: Some(transferer.backend.hold(&job.scope)),
             ..Request::new(job.scope.namespace.as_str(), image, Arc::new(Nothing), content)
         };
         transferer.engine.pull(request).await?;
