@@ -60,7 +60,10 @@ fn write_stubs(service: &Service, out: &mut String) -> std::fmt::Result {
     writeln!(out, "use super::*;\nuse containerd_ttrpc::{{Context, Router, Status}};")?;
     writeln!(out, "/// Full name of the service.\npub const SERVICE: &str = \"{full}\";")?;
     writeln!(out, "/// Client of the service.\n#[derive(Clone, Debug)]\npub struct Client(containerd_ttrpc::Client);")?;
-    writeln!(out, "impl Client {{\n/// A client that uses `connection`.\npub fn new(connection: containerd_ttrpc::Client) -> Self {{ Self(connection) }}")?;
+    writeln!(
+        out,
+        "impl Client {{\n/// A client that uses `connection`.\npub fn new(connection: containerd_ttrpc::Client) -> Self {{ Self(connection) }}"
+    )?;
     for method in &service.methods {
         writeln!(
             out,
@@ -72,7 +75,11 @@ fn write_stubs(service: &Service, out: &mut String) -> std::fmt::Result {
         )?;
     }
     writeln!(out, "}}")?;
-    writeln!(out, "/// What a server of the service provides; what is left out answers Unimplemented.\n#[async_trait::async_trait]\npub trait {}: Send + Sync + 'static {{", service.name)?;
+    writeln!(
+        out,
+        "/// What a server of the service provides; what is left out answers Unimplemented.\n#[async_trait::async_trait]\npub trait {}: Send + Sync + 'static {{",
+        service.name
+    )?;
     for method in &service.methods {
         writeln!(
             out,
@@ -84,8 +91,16 @@ fn write_stubs(service: &Service, out: &mut String) -> std::fmt::Result {
         )?;
     }
     writeln!(out, "}}")?;
-    writeln!(out, "/// Adds every method of `service` to `router`.\npub fn register<S: {0}>(router: &mut Router, service: std::sync::Arc<S>) {{ register_as(SERVICE, router, service); }}", service.name)?;
-    writeln!(out, "/// Adds every method of `service` to `router` under another service name, for an older version of the same messages.\npub fn register_as<S: {}>(name: &'static str, router: &mut Router, service: std::sync::Arc<S>) {{", service.name)?;
+    writeln!(
+        out,
+        "/// Adds every method of `service` to `router`.\npub fn register<S: {0}>(router: &mut Router, service: std::sync::Arc<S>) {{ register_as(SERVICE, router, service); }}",
+        service.name
+    )?;
+    writeln!(
+        out,
+        "/// Adds every method of `service` to `router` under another service name, for an older version of the same messages.\npub fn register_as<S: {}>(name: &'static str, router: &mut Router, service: std::sync::Arc<S>) {{",
+        service.name
+    )?;
     for method in &service.methods {
         writeln!(
             out,

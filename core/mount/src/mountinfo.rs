@@ -37,16 +37,13 @@ pub struct MountInfo {
 /// # Errors
 /// What reading `/proc/thread-self/mountinfo` says.
 pub fn read_mounts() -> Result<Vec<MountInfo>> {
-    let text = fs::read("/proc/thread-self/mountinfo")
-        .map_err(|error| Error::io("read mountinfo", error))?;
+    let text = fs::read("/proc/thread-self/mountinfo").map_err(|error| Error::io("read mountinfo", error))?;
     Ok(parse_mounts(&text))
 }
 
 /// Parses the text of a `mountinfo` file; lines that are not understood are left out.
 pub fn parse_mounts(text: &[u8]) -> Vec<MountInfo> {
-    text.split(|byte| *byte == b'\n')
-        .filter_map(parse_line)
-        .collect()
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<MountInfo> {
@@ -58,11 +55,7 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
     let options = text(fields.next()?);
-    let optional = fields
-        .by_ref()
-        .take_while(|field| *field != b"-")
-        .map(text)
-        .collect();
+    let optional = fields.by_ref().take_while(|field| *field != b"-").map(text).collect();
     Some(MountInfo {
         id,
         parent,
@@ -90,15 +83,9 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
-        let octal = tail
-            .get(..3)
-            .filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = tail.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         if let Some(digits) = octal {
-            bytes.push(
-                digits
-                    .iter()
-                    .fold(0_u8, |value, digit| (value << 3) | (digit - b'0')),
-            );
+            bytes.push(digits.iter().fold(0_u8, |value, digit| (value << 3) | (digit - b'0')));
             rest = &tail[3..];
         } else {
             bytes.push(byte);
@@ -110,11 +97,8 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// The mounts at `path` and below it, the latest first.
 pub(crate) fn mounts_below(path: &Path) -> Result<Vec<PathBuf>> {
-    let mut points: Vec<_> = read_mounts()?
-        .into_iter()
-        .map(|mount| mount.mount_point)
-        .filter(|point| point.starts_with(path))
-        .collect();
+    let mut points: Vec<_> =
+        read_mounts()?.into_iter().map(|mount| mount.mount_point).filter(|point| point.starts_with(path)).collect();
     points.reverse();
     Ok(points)
 }
@@ -141,11 +125,6 @@ mod tests {
 
     #[test]
     fn the_own_mounts_are_there() {
-        assert!(
-            read_mounts()
-                .unwrap()
-                .iter()
-                .any(|mount| mount.mount_point == Path::new("/"))
-        );
+        assert!(read_mounts().unwrap().iter().any(|mount| mount.mount_point == Path::new("/")));
     }
 }

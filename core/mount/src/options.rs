@@ -21,13 +21,8 @@ impl Options {
 
 /// Sorts option words. Words that are nobody's are the file system's.
 pub(crate) fn parse(words: &[String]) -> Result<Options> {
-    let mut options = Options {
-        flags: MountFlags::empty(),
-        propagation: None,
-        remount: false,
-        recursive: false,
-        data: Vec::new(),
-    };
+    let mut options =
+        Options { flags: MountFlags::empty(), propagation: None, remount: false, recursive: false, data: Vec::new() };
     for word in words {
         if let Some((flag, set)) = flag_of(word) {
             options.flags.set(flag, set);
@@ -99,11 +94,7 @@ fn propagation_of(word: &str) -> Option<MountPropagationFlags> {
         "unbindable" => MountPropagationFlags::UNBINDABLE,
         _ => return None,
     };
-    Some(if recursive {
-        flag | MountPropagationFlags::REC
-    } else {
-        flag
-    })
+    Some(if recursive { flag | MountPropagationFlags::REC } else { flag })
 }
 
 #[cfg(test)]
@@ -118,27 +109,17 @@ mod tests {
 
     #[test]
     fn the_last_of_two_opposites_counts_and_data_stays_in_order() {
-        let options = parse(&words(&[
-            "ro", "rw", "nosuid", "size=1m", "rslave", "mode=755", "rbind",
-        ]))
-        .unwrap();
+        let options = parse(&words(&["ro", "rw", "nosuid", "size=1m", "rslave", "mode=755", "rbind"])).unwrap();
         assert_eq!(options.flags, MountFlags::NOSUID | MountFlags::BIND);
         assert!(options.recursive);
         assert_eq!(options.data_string(), "size=1m,mode=755");
-        assert_eq!(
-            options.propagation,
-            Some(MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        );
+        assert_eq!(options.propagation, Some(MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC));
     }
 
     #[test]
     fn what_is_not_offered_is_refused() {
         for word in ["loop", "uidmap=0:1:2"] {
-            assert_eq!(
-                parse(&words(&[word])).unwrap_err().kind(),
-                ErrorKind::Unimplemented,
-                "{word}"
-            );
+            assert_eq!(parse(&words(&[word])).unwrap_err().kind(), ErrorKind::Unimplemented, "{word}");
         }
     }
 }

@@ -43,11 +43,7 @@ fn parse_dirs(options: &[String]) -> OverlayDirs {
         match option.split_once('=') {
             Some(("upperdir", path)) => dirs.upper = Some(unescape(path).into()),
             Some(("workdir", path)) => dirs.work = Some(unescape(path).into()),
-            Some(("lowerdir", paths)) => {
-                dirs.lower = split_lower(paths)
-                    .map(|path| unescape(path).into())
-                    .collect()
-            }
+            Some(("lowerdir", paths)) => dirs.lower = split_lower(paths).map(|path| unescape(path).into()).collect(),
             None if option == "userxattr" => dirs.user_xattr = true,
             _ => {}
         }
@@ -69,11 +65,7 @@ fn unescape(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut characters = path.chars();
     while let Some(character) = characters.next() {
-        out.push(if character == '\\' {
-            characters.next().unwrap_or('\\')
-        } else {
-            character
-        });
+        out.push(if character == '\\' { characters.next().unwrap_or('\\') } else { character });
     }
     out
 }
@@ -85,8 +77,7 @@ pub(crate) fn mount_overlay(source: &str, options: &Options, target: &Path) -> R
     let data = options.data_string();
     if data.len() < OPTION_ROOM {
         let data = c_string(&data)?;
-        return rustix::mount::mount(source, target, "overlay", options.flags, data.as_c_str())
-            .map_err(io);
+        return rustix::mount::mount(source, target, "overlay", options.flags, data.as_c_str()).map_err(io);
     }
     match mount_by_descriptors(source, options, target) {
         Err(error) if matches!(error.errno, Some(Errno::NOSYS | Errno::INVAL)) => {
@@ -104,10 +95,7 @@ struct KernelError {
 
 impl From<Errno> for KernelError {
     fn from(errno: Errno) -> Self {
-        Self {
-            errno: Some(errno),
-            error: io(errno),
-        }
+        Self { errno: Some(errno), error: io(errno) }
     }
 }
 
@@ -124,11 +112,7 @@ fn mount_by_descriptors(source: &str, options: &Options, target: &Path) -> Resul
     let dirs = parse_dirs(&options.data);
     let set = |key: &str, path: &Path| -> Result<(), KernelError> {
         let directory = open_path(path)?;
-        Ok(rustix::mount::fsconfig_set_fd(
-            context.as_fd(),
-            key,
-            directory.as_fd(),
-        )?)
+        Ok(rustix::mount::fsconfig_set_fd(context.as_fd(), key, directory.as_fd())?)
     };
     for lower in &dirs.lower {
         set("lowerdir+", lower)?;
@@ -147,43 +131,18 @@ fn mount_by_descriptors(source: &str, options: &Options, target: &Path) -> Resul
         }
     }
     rustix::mount::fsconfig_create(context.as_fd())?;
-    let mount = rustix::mount::fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        attributes(options.flags),
-    )?;
-    rustix::mount::move_mount(
-        mount.as_fd(),
-        "",
-        CWD,
-        target,
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )?;
+    let mount = rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes(options.flags))?;
+    rustix::mount::move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }
 
 fn attributes(flags: MountFlags) -> MountAttrFlags {
     let mut attributes = MountAttrFlags::empty();
-    attributes.set(
-        MountAttrFlags::MOUNT_ATTR_RDONLY,
-        flags.contains(MountFlags::RDONLY),
-    );
-    attributes.set(
-        MountAttrFlags::MOUNT_ATTR_NOSUID,
-        flags.contains(MountFlags::NOSUID),
-    );
-    attributes.set(
-        MountAttrFlags::MOUNT_ATTR_NODEV,
-        flags.contains(MountFlags::NODEV),
-    );
-    attributes.set(
-        MountAttrFlags::MOUNT_ATTR_NOEXEC,
-        flags.contains(MountFlags::NOEXEC),
-    );
-    attributes.set(
-        MountAttrFlags::MOUNT_ATTR_NODIRATIME,
-        flags.contains(MountFlags::NODIRATIME),
-    );
+    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, flags.contains(MountFlags::RDONLY));
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NOSUID, flags.contains(MountFlags::NOSUID));
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, flags.contains(MountFlags::NODEV));
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, flags.contains(MountFlags::NOEXEC));
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODIRATIME, flags.contains(MountFlags::NODIRATIME));
     if flags.contains(MountFlags::NOATIME) {
         attributes |= MountAttrFlags::MOUNT_ATTR_NOATIME;
     } else if flags.contains(MountFlags::STRICTATIME) {
@@ -207,8 +166,7 @@ fn mount_compacted(source: &str, options: &Options, target: &Path) -> Result<()>
         let work = || -> Result<()> {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).map_err(std::io::Error::from)?;
             rustix::process::chdir(&directory).map_err(io)?;
-            rustix::mount::mount(source, &target, "overlay", options.flags, data.as_c_str())
-                .map_err(io)
+            rustix::mount::mount(source, &target, "overlay", options.flags, data.as_c_str()).map_err(io)
         };
         scope.spawn(work).join()
     });
@@ -233,17 +191,13 @@ fn compact(options: &[String]) -> Option<(PathBuf, Vec<String>)> {
         return None;
     }
     let base = format!("{}/", common.to_str()?);
-    let out = options
-        .iter()
-        .map(|option| match option.strip_prefix("lowerdir=") {
-            Some(paths) => {
-                let short: Vec<_> = split_lower(paths)
-                    .map(|path| path.strip_prefix(&base).unwrap_or(path))
-                    .collect();
-                format!("lowerdir={}", short.join(":"))
-            }
-            None => option.clone(),
-        });
+    let out = options.iter().map(|option| match option.strip_prefix("lowerdir=") {
+        Some(paths) => {
+            let short: Vec<_> = split_lower(paths).map(|path| path.strip_prefix(&base).unwrap_or(path)).collect();
+            format!("lowerdir={}", short.join(":"))
+        }
+        None => option.clone(),
+    });
     Some((common, out.collect()))
 }
 
@@ -255,15 +209,9 @@ mod tests {
     fn directories_are_read_from_options() {
         let mount = Mount {
             kind: "overlay".into(),
-            options: [
-                "index=off",
-                "workdir=/s/w",
-                "upperdir=/s/u",
-                "lowerdir=/s/b\\:c:/s/a",
-                "userxattr",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            options: ["index=off", "workdir=/s/w", "upperdir=/s/u", "lowerdir=/s/b\\:c:/s/a", "userxattr"]
+                .map(str::to_owned)
+                .to_vec(),
             ..Mount::default()
         };
         let dirs = overlay_dirs(&mount).unwrap();
@@ -275,17 +223,10 @@ mod tests {
 
     #[test]
     fn lower_directories_become_relative_to_what_they_share() {
-        let options = [
-            "upperdir=/r/snapshots/9/fs",
-            "lowerdir=/r/snapshots/2/fs:/r/snapshots/1/fs",
-        ]
-        .map(str::to_owned);
+        let options = ["upperdir=/r/snapshots/9/fs", "lowerdir=/r/snapshots/2/fs:/r/snapshots/1/fs"].map(str::to_owned);
         let (directory, options) = compact(&options).unwrap();
         assert_eq!(directory, Path::new("/r/snapshots"));
-        assert_eq!(
-            options,
-            ["upperdir=/r/snapshots/9/fs", "lowerdir=2/fs:1/fs"]
-        );
+        assert_eq!(options, ["upperdir=/r/snapshots/9/fs", "lowerdir=2/fs:1/fs"]);
         assert!(compact(&["lowerdir=/a/x:/b/x".to_owned()]).is_none());
     }
 }

@@ -42,16 +42,8 @@ pub fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
 /// # Errors
 /// As [`mount_all`].
 pub fn mount_one(mount: &Mount, target: &Path) -> Result<()> {
-    let what = || {
-        format!(
-            "mount {} {:?} on {}",
-            mount.kind,
-            mount.source,
-            target.display()
-        )
-    };
-    let place =
-        resolve(target, &mount.target).map_err(|error| Error::from(error).context(what()))?;
+    let what = || format!("mount {} {:?} on {}", mount.kind, mount.source, target.display());
+    let place = resolve(target, &mount.target).map_err(|error| Error::from(error).context(what()))?;
     perform(mount, place.path()).map_err(|error| error.context(what()))
 }
 
@@ -72,39 +64,18 @@ impl Place {
 pub(crate) fn resolve(root: &Path, inner: &str) -> std::io::Result<Place> {
     let inner = inner.trim_start_matches('/');
     if inner.is_empty() {
-        return Ok(Place {
-            path: root.to_owned(),
-            _opened: None,
-        });
+        return Ok(Place { path: root.to_owned(), _opened: None });
     }
-    let root = rustix::fs::open(
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let opened = rustix::fs::openat2(
-        &root,
-        inner,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    )?;
-    Ok(Place {
-        path: format!("/proc/self/fd/{}", opened.as_raw_fd()).into(),
-        _opened: Some(opened),
-    })
+    let opened = rustix::fs::openat2(&root, inner, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    Ok(Place { path: format!("/proc/self/fd/{}", opened.as_raw_fd()).into(), _opened: Some(opened) })
 }
 
 fn perform(mount: &Mount, target: &Path) -> Result<()> {
     let options = options::parse(&mount.options)?;
     if options.flags.contains(MountFlags::BIND) || mount.kind == "bind" || mount.kind == "rbind" {
-        bind(
-            mount,
-            options.recursive || mount.kind == "rbind",
-            &options,
-            target,
-        )?;
+        bind(mount, options.recursive || mount.kind == "rbind", &options, target)?;
     } else if options.remount {
         let data = c_string(&options.data_string())?;
         rustix::mount::mount_remount(target, options.flags, data.as_c_str()).map_err(io)?;
@@ -112,14 +83,8 @@ fn perform(mount: &Mount, target: &Path) -> Result<()> {
         overlay::mount_overlay(&mount.source, &options, target)?;
     } else {
         let data = c_string(&options.data_string())?;
-        rustix::mount::mount(
-            mount.source.as_str(),
-            target,
-            mount.kind.as_str(),
-            options.flags,
-            data.as_c_str(),
-        )
-        .map_err(io)?;
+        rustix::mount::mount(mount.source.as_str(), target, mount.kind.as_str(), options.flags, data.as_c_str())
+            .map_err(io)?;
     }
     if let Some(propagation) = options.propagation {
         rustix::mount::mount_change(target, propagation)
@@ -173,18 +138,9 @@ fn locked_flags(target: &Path) -> Result<MountFlags> {
     flags.set(MountFlags::NOSUID, has.contains(StatVfsMountFlags::NOSUID));
     flags.set(MountFlags::NODEV, has.contains(StatVfsMountFlags::NODEV));
     flags.set(MountFlags::NOEXEC, has.contains(StatVfsMountFlags::NOEXEC));
-    flags.set(
-        MountFlags::NOATIME,
-        has.contains(StatVfsMountFlags::NOATIME),
-    );
-    flags.set(
-        MountFlags::NODIRATIME,
-        has.contains(StatVfsMountFlags::NODIRATIME),
-    );
-    flags.set(
-        MountFlags::RELATIME,
-        has.contains(StatVfsMountFlags::RELATIME),
-    );
+    flags.set(MountFlags::NOATIME, has.contains(StatVfsMountFlags::NOATIME));
+    flags.set(MountFlags::NODIRATIME, has.contains(StatVfsMountFlags::NODIRATIME));
+    flags.set(MountFlags::RELATIME, has.contains(StatVfsMountFlags::RELATIME));
     Ok(flags)
 }
 

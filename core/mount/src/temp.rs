@@ -24,10 +24,7 @@ pub fn set_temp_mount_location(directory: &Path) -> Result<()> {
     if set == directory {
         return Ok(());
     }
-    Err(Error::already_exists(format!(
-        "temporary mounts are made in {} already",
-        set.display()
-    )))
+    Err(Error::already_exists(format!("temporary mounts are made in {} already", set.display())))
 }
 
 fn location() -> PathBuf {
@@ -69,10 +66,7 @@ pub fn with_temp_mount<T>(mounts: &[Mount], work: impl FnOnce(&Path) -> Result<T
 ///
 /// # Errors
 /// As [`with_temp_mount`].
-pub fn with_readonly_temp_mount<T>(
-    mounts: &[Mount],
-    work: impl FnOnce(&Path) -> Result<T>,
-) -> Result<T> {
+pub fn with_readonly_temp_mount<T>(mounts: &[Mount], work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     match plain_directory(mounts) {
         Some((directory, _)) => work(directory),
         None => mounted(&readonly(mounts), work),
@@ -86,9 +80,7 @@ pub fn readonly(mounts: &[Mount]) -> Vec<Mount> {
         if mount.kind == "overlay" {
             changed.options = readonly_overlay(&mount.options);
         } else {
-            changed
-                .options
-                .retain(|option| option != "rw" && option != "ro");
+            changed.options.retain(|option| option != "rw" && option != "ro");
             changed.options.push("ro".to_owned());
         }
         changed
@@ -97,17 +89,12 @@ pub fn readonly(mounts: &[Mount]) -> Vec<Mount> {
 }
 
 fn readonly_overlay(options: &[String]) -> Vec<String> {
-    let upper = options
-        .iter()
-        .find_map(|option| option.strip_prefix("upperdir="));
+    let upper = options.iter().find_map(|option| option.strip_prefix("upperdir="));
     let mut out = Vec::with_capacity(options.len());
     for option in options {
         if let (Some(upper), Some(lower)) = (upper, option.strip_prefix("lowerdir=")) {
             out.push(format!("lowerdir={upper}:{lower}"));
-        } else if !["upperdir=", "workdir=", "uidmap=", "gidmap="]
-            .iter()
-            .any(|prefix| option.starts_with(prefix))
-        {
+        } else if !["upperdir=", "workdir=", "uidmap=", "gidmap="].iter().any(|prefix| option.starts_with(prefix)) {
             out.push(option.clone());
         }
     }
@@ -117,19 +104,12 @@ fn readonly_overlay(options: &[String]) -> Vec<String> {
 /// The directory behind a single bind mount, and whether it is read-only.
 fn plain_directory(mounts: &[Mount]) -> Option<(&Path, bool)> {
     let [mount] = mounts else { return None };
-    let bind = mount.kind == "bind"
-        || mount
-            .options
-            .iter()
-            .any(|option| option == "bind" || option == "rbind");
+    let bind = mount.kind == "bind" || mount.options.iter().any(|option| option == "bind" || option == "rbind");
     let source = Path::new(&mount.source);
     if !bind || !mount.target.is_empty() || !source.is_absolute() || !source.is_dir() {
         return None;
     }
-    let plain = mount
-        .options
-        .iter()
-        .all(|option| matches!(option.as_str(), "bind" | "rbind" | "rw" | "ro"));
+    let plain = mount.options.iter().all(|option| matches!(option.as_str(), "bind" | "rbind" | "rw" | "ro"));
     plain.then(|| (source, mount.options.iter().any(|option| option == "ro")))
 }
 
@@ -154,9 +134,7 @@ fn mounted<T>(mounts: &[Mount], work: impl FnOnce(&Path) -> Result<T>) -> Result
 
 fn without_volatile(mut mount: Mount) -> Mount {
     if overlay_dirs(&mount).is_some() {
-        mount
-            .options
-            .retain(|option| option != "volatile" && option != "fsync=volatile");
+        mount.options.retain(|option| option != "volatile" && option != "fsync=volatile");
     }
     mount
 }

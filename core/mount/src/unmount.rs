@@ -50,17 +50,11 @@ pub fn unmount_all(target: &Path) -> Result<()> {
                 detach(target)?;
             }
             Err(error) => {
-                return Err(Error::io(
-                    format_args!("unmount {}", target.display()),
-                    error.into(),
-                ));
+                return Err(Error::io(format_args!("unmount {}", target.display()), error.into()));
             }
         }
     }
-    Err(Error::aborted(format!(
-        "unmount {}: more mounts appear than are undone",
-        target.display()
-    )))
+    Err(Error::aborted(format!("unmount {}: more mounts appear than are undone", target.display())))
 }
 
 /// Undoes the mounts strictly below `target`.
@@ -94,10 +88,7 @@ fn detach(target: &Path) -> Result<()> {
     }
     match result {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(error) => Err(Error::io(
-            format_args!("unmount {}", target.display()),
-            error.into(),
-        )),
+        Err(error) => Err(Error::io(format_args!("unmount {}", target.display()), error.into())),
     }
 }
 
@@ -120,15 +111,9 @@ pub fn remove_mount_point(target: &Path) -> Result<()> {
     match std::fs::remove_dir(target) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
-            Err(Error::failed_precondition(format!(
-                "{} is not empty after unmounting; look at it and remove it by hand",
-                target.display()
-            )))
-        }
-        Err(error) => Err(Error::io(
-            format_args!("remove {}", target.display()),
-            error,
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(Error::failed_precondition(
+            format!("{} is not empty after unmounting; look at it and remove it by hand", target.display()),
         )),
+        Err(error) => Err(Error::io(format_args!("remove {}", target.display()), error)),
     }
 }

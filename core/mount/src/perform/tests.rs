@@ -26,20 +26,11 @@ fn bind_mount(source: &Path, options: &[&str]) -> Mount {
 }
 
 fn tmpfs(target: &str) -> Mount {
-    Mount {
-        kind: "tmpfs".into(),
-        source: "tmpfs".into(),
-        target: target.into(),
-        options: vec!["size=1m".into()],
-    }
+    Mount { kind: "tmpfs".into(), source: "tmpfs".into(), target: target.into(), options: vec!["size=1m".into()] }
 }
 
 fn count_at(path: &Path) -> usize {
-    read_mounts()
-        .unwrap()
-        .iter()
-        .filter(|mount| mount.mount_point.starts_with(path))
-        .count()
+    read_mounts().unwrap().iter().filter(|mount| mount.mount_point.starts_with(path)).count()
 }
 
 #[test]
@@ -139,14 +130,7 @@ fn an_overlay_of_a_hundred_and_twenty_layers_mounts() {
     }
     let dir = tempfile::tempdir().unwrap();
     // An own file system, in case the temporary directory is an overlay itself.
-    mount_all(
-        &[Mount {
-            options: vec![],
-            ..tmpfs("")
-        }],
-        dir.path(),
-    )
-    .unwrap();
+    mount_all(&[Mount { options: vec![], ..tmpfs("") }], dir.path()).unwrap();
     let target = dir.path().join("t");
     fs::create_dir(&target).unwrap();
     match mount_all(&[long_overlay(dir.path(), 120)], &target) {
@@ -163,14 +147,7 @@ fn temporary_mounts_leave_nothing() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    mount_all(
-        &[Mount {
-            options: vec![],
-            ..tmpfs("")
-        }],
-        dir.path(),
-    )
-    .unwrap();
+    mount_all(&[Mount { options: vec![], ..tmpfs("") }], dir.path()).unwrap();
     let overlay = long_overlay(dir.path(), 2);
     let mut seen = std::path::PathBuf::new();
     with_temp_mount(std::slice::from_ref(&overlay), |root| {
