@@ -113,3 +113,16 @@ async fn draining_ends_when_nothing_comes() {
     drop(io);
     assert_eq!(entries(root.path()), 0);
 }
+
+#[tokio::test]
+async fn fifos_for_later_let_a_writer_in_and_stay_when_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let mut io = ProcessIo::prepare(Stdio::Fifos { dir: root.path().into(), terminal: false }, "p").unwrap();
+    let path = io.stdout.clone();
+    // Without a reader this would wait for ever.
+    let opened = tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path));
+    tokio::time::timeout(LONG, opened).await.unwrap().unwrap().unwrap();
+    io.keep();
+    drop(io);
+    assert_eq!(entries(root.path()), 1);
+}

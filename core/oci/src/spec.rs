@@ -1,8 +1,9 @@
 use core_types::{Error, Result, ResultExt as _};
 use serde_json::{Map, Value};
 
-/// Version of the runtime specification that generated specs name.
-pub const OCI_VERSION: &str = "1.3.0";
+/// Version of the runtime specification that generated specs name: the oldest that has all they use, since
+/// runtimes refuse versions newer than themselves (crun before 1.9 takes 1.0 alone).
+pub const OCI_VERSION: &str = "1.0.2";
 
 /// Type URL under which clients store a spec in a container's record.
 pub const SPEC_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";

@@ -74,7 +74,7 @@ pub(crate) struct RegistryFlags {
     /// Allow connections using plain HTTP
     #[arg(long)]
     plain_http: bool,
-    /// User[:password] Registry user and password
+    /// `User[:password]` Registry user and password
     #[arg(short, long)]
     user: Option<String>,
     /// Refresh token for authorization server

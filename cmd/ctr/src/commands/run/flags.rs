@@ -39,7 +39,7 @@ pub(crate) struct ContainerFlags {
     /// Allocate a TTY for the container
     #[arg(short, long)]
     pub(crate) tty: bool,
-    /// Specify existing Linux namespaces to join at container runtime (format '<nstype>:<path>')
+    /// Specify existing Linux namespaces to join at container runtime (format 'nstype:path')
     #[arg(long)]
     pub(crate) with_ns: Vec<String>,
     /// File path to write the task's pid
@@ -84,7 +84,7 @@ pub(crate) struct ContainerFlags {
     /// Set the container's host name
     #[arg(long)]
     pub(crate) hostname: Option<String>,
-    /// Username or user id, group optional (format: <name|uid>[:<group|gid>])
+    /// Username or user id, group optional (format: `<name|uid>[:<group|gid>]`)
     #[arg(short, long)]
     pub(crate) user: Option<String>,
     /// Use custom rootfs that is not managed by containerd snapshotter
