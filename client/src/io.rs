@@ -193,7 +193,14 @@ impl ProcessIo {
         match stdio {
             Stdio::Null => Ok(Self::default()),
             Stdio::Log(uri) => Ok(Self { stdout: uri.clone(), stderr: uri, ..Self::default() }),
-            Stdio::Fifos { dir, terminal } => Ok(Self::named(FifoSet::create(&dir, id, true, terminal)?, terminal)),
+            Stdio::Fifos { dir, terminal } => {
+                let mut io = Self::named(FifoSet::create(&dir, id, true, terminal)?, terminal);
+                // A shim may wait in opening an output until somebody reads.
+                for path in [io.fifos.stdout(), io.fifos.stderr()].iter().filter(|path| !path.as_os_str().is_empty()) {
+                    io.held.push(pump::open_output(path)?);
+                }
+                Ok(io)
+            }
             Stdio::Streams(streams) => {
                 let fifos = FifoSet::create(&streams.fifo_dir, id, streams.stdin.is_some(), streams.terminal)?;
                 let mut io = Self::named(fifos, streams.terminal);
