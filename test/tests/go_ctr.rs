@@ -1,5 +1,8 @@
 //! Debian's Go `ctr` against the daemon and the shim of this workspace.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use containerd_test::{Daemon, Registry, World, busybox, eventually, layered, skip_without, unique};
 
 const NEEDED: [&str; 6] = ["runc", "ctr", "docker-registry", "skopeo", "umoci", "busybox"];

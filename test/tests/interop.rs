@@ -1,5 +1,8 @@
 //! Each half with the other's half: our daemon with Go's shim, Go's daemon with our shim.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::path::Path;
 
 use containerd_test::{Daemon, Kind, Registry, World, busybox, eventually, skip_without, unique};

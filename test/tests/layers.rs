@@ -1,5 +1,8 @@
 //! The rules of the layers, read from `cargo metadata`.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};

@@ -1,5 +1,8 @@
 //! The daemon is killed and started again while containers run.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use containerd_test::{Daemon, Registry, World, busybox, eventually, skip_without, unique};
 use nix::sys::signal::Signal;
 

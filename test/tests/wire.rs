@@ -1,6 +1,9 @@
 //! Messages mean the same to independent encoders: the crates `containerd-client`, `containerd-shim-protos`
 //! and `k8s-cri` carry types generated elsewhere.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::{collections::HashMap, fmt::Debug};
 
 use containerd_client as theirs;
