@@ -221,6 +221,10 @@ impl Snapshotter for Snapshots {
     fn rebases(&self) -> bool {
         self.backend.rebases()
     }
+
+    fn stacks_as_overlay(&self) -> bool {
+        self.backend.stacks_as_overlay()
+    }
 }
 
 /// Lets one at a time do something to a name.

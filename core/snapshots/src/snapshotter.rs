@@ -71,4 +71,10 @@ pub trait Snapshotter: Send + Sync {
     fn rebases(&self) -> bool {
         false
     }
+    /// Whether the directory of a snapshot is used as the upper directory of an overlay once it has a parent. Then what
+    /// is extracted into a snapshot without parent, to be given one by [`commit`](Self::commit), must mark deletions
+    /// as overlays do, although its mount is a plain bind.
+    fn stacks_as_overlay(&self) -> bool {
+        false
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Layer {
     pub(crate) descriptor: Descriptor,
     pub(crate) diff_id: Digest,
     pub(crate) mounts: Vec<Mount>,
+    /// Flush it as it is extracted.
+    pub(crate) sync: bool,
 }
 
 /// The key of an extraction: `extract-<nanoseconds>-<random> <chain id>`, as containerd's.
@@ -137,7 +139,7 @@ impl Engine {
             return Err(Error::cancelled("the pull was cancelled"));
         }
         request.tell(Event::Extracting(layer.descriptor.clone()));
-        let options = ApplyOptions { sync: target.sync };
+        let options = ApplyOptions { sync: layer.sync };
         let content = Arc::clone(&request.content);
         let applied = target.applier.apply(content, &layer.descriptor, &layer.mounts, options).await;
         self.verify(layer, applied)
@@ -161,6 +163,6 @@ fn flatten(joined: std::result::Result<Result<Applied>, tokio::task::JoinError>)
 
 fn spawn_apply(target: &UnpackTarget, layer: &Layer, outlet: Box<tee::Outlet>) -> JoinHandle<Result<Applied>> {
     let (applier, mounts, options) =
-        (Arc::clone(&target.applier), layer.mounts.clone(), ApplyOptions { sync: target.sync });
+        (Arc::clone(&target.applier), layer.mounts.clone(), ApplyOptions { sync: layer.sync });
     tokio::spawn(async move { applier.apply_stream(outlet, &mounts, options).await })
 }

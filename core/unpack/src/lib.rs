@@ -5,6 +5,10 @@
 //! snapshotter can set a parent at commit; in order otherwise. Nothing is believed before it is verified: a layer is
 //! committed after its blob's digest and its diff id are right. Whatever ends a pull early removes what was half
 //! unpacked and leaves what was half downloaded to be resumed.
+//!
+//! A record of a layer is on disk as soon as it is committed, its files are when the kernel comes to it: a power cut in
+//! between leaves a layer with empty files. With [`UnpackTarget::sync`] the file system is flushed before, once for
+//! all layers of an image that are extracted side by side, and for each layer where they stand on each other.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +16,8 @@
 mod blob;
 /// The engine and its limits.
 mod engine;
+/// Layers on disk before their records.
+mod flush;
 /// One job at a time for each name.
 mod key_locks;
 /// Extraction of one layer.

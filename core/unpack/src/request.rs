@@ -78,7 +78,7 @@ pub struct UnpackTarget {
     pub snapshotter: Arc<dyn Snapshotter>,
     /// What extracts.
     pub applier: Arc<dyn Applier>,
-    /// Flush each layer to disk before it is committed.
+    /// Flush the layers to disk before the first is committed (see the crate's description).
     pub sync: bool,
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use core_content::Info;
 use core_images::{ImageConfig, chain_ids, is_layer};
@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Event, Request, UnpackTarget,
     engine::{Engine, unless_cancelled},
+    flush,
     layer::{self, Layer},
     tree::Found,
 };
@@ -20,6 +21,8 @@ const MAX_KEYS: usize = 3;
 struct Extraction {
     at: usize,
     key: String,
+    /// To be flushed before the commit.
+    directory: Option<PathBuf>,
     work: JoinHandle<Result<()>>,
     /// Others that want the same chain wait for this.
     _claim: OwnedMutexGuard<()>,
@@ -94,13 +97,16 @@ impl Plan<'_> {
                 }
             }
         }
-        for extraction in running {
-            let (at, key) = (extraction.at, extraction.key);
-            let done = flatten(extraction.work.await);
-            let result = match done {
-                Ok(()) if failure.is_none() => self.commit(at, &key).await,
+        let mut unflushed = Vec::new();
+        for mut extraction in running {
+            let result = match flatten((&mut extraction.work).await) {
+                Ok(()) if failure.is_none() && self.target.sync => {
+                    unflushed.push(extraction);
+                    continue;
+                }
+                Ok(()) if failure.is_none() => self.commit(extraction.at, &extraction.key).await,
                 other => {
-                    self.discard(&key).await;
+                    self.discard(&extraction.key).await;
                     other
                 }
             };
@@ -112,7 +118,21 @@ impl Plan<'_> {
                 }
             }
         }
-        failure.map_or(Ok(()), Err)
+        let committed = self.commit_flushed(unflushed).await;
+        failure.map_or(committed, Err)
+    }
+
+    /// Flushes what was extracted, then commits it in order. What lies below a layer that failed is worth keeping.
+    async fn commit_flushed(&self, extractions: Vec<Extraction>) -> Result<()> {
+        let directories = extractions.iter().filter_map(|extraction| extraction.directory.clone()).collect();
+        let mut result = flush::flush(directories).await;
+        for extraction in &extractions {
+            match result {
+                Ok(()) => result = self.commit(extraction.at, &extraction.key).await,
+                Err(_) => self.discard(&extraction.key).await,
+            }
+        }
+        result
     }
 
     /// One after the other on top of each other, while the blobs of those to come are fetched.
@@ -174,9 +194,16 @@ impl Plan<'_> {
                 }
                 Err(error) => return Err(error.context(format!("prepare extraction snapshot {key:?}"))),
             };
-            let standalone = at > 0 && self.parallel && self.target.name == "overlayfs";
+            let standalone = at > 0 && self.parallel && self.target.snapshotter.stacks_as_overlay();
             let mounts = if standalone { layer::as_overlay(mounts) } else { mounts };
-            let layer = Layer { descriptor: self.layers[at].clone(), diff_id: self.diff_ids[at].clone(), mounts };
+            // What cannot be flushed together with the others is flushed as it is extracted.
+            let directory = if self.parallel && self.target.sync { flush::directory(&mounts) } else { None };
+            let layer = Layer {
+                descriptor: self.layers[at].clone(),
+                diff_id: self.diff_ids[at].clone(),
+                mounts,
+                sync: self.target.sync && directory.is_none(),
+            };
             let (engine, request, target, token) =
                 (Arc::clone(self.engine), Arc::clone(self.request), self.target.clone(), token.clone());
             let work = tokio::spawn(async move {
@@ -186,7 +213,7 @@ impl Plan<'_> {
                 }
                 done
             });
-            return Ok(Some(Extraction { at, key, work, _claim: claim }));
+            return Ok(Some(Extraction { at, key, directory, work, _claim: claim }));
         }
         Err(Error::aborted(format!("no free key for the extraction of {chain_id}")))
     }

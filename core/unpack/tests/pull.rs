@@ -192,6 +192,51 @@ async fn layers_are_streamed_unpacked_and_labelled_in_both_orders() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_extracted_alone_mark_deletions_when_the_snapshotter_stacks_overlays() {
+    for overlays in [true, false] {
+        let mut source = Source::default();
+        let layers = source.layers(4);
+        let manifest = source.image("amd64", &layers);
+        let mut world = World::new(true, source);
+        world.snapshotter = Arc::new(MemorySnapshotter { rebases: true, overlays, ..MemorySnapshotter::default() });
+        world.pull(&manifest).await.unwrap();
+        // The lowest has nothing below it to hide.
+        assert_eq!(world.applier.overlaid.load(Ordering::SeqCst), if overlays { 3 } else { 0 });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_are_flushed_together_where_they_can_be() {
+    for rebases in [true, false] {
+        let mut source = Source::default();
+        let layers = source.layers(4);
+        let manifest = source.image("amd64", &layers);
+        let mut world = World::new(rebases, source);
+        let directory = Some(std::env::temp_dir());
+        world.snapshotter = Arc::new(MemorySnapshotter { rebases, directory, ..MemorySnapshotter::default() });
+        let mut request = world.request(&manifest);
+        request.unpack[0].sync = true;
+        world.engine.pull(request).await.unwrap();
+        assert_unpacked(&world, &layers);
+        assert_eq!(world.applier.flushed.load(Ordering::SeqCst), if rebases { 0 } else { 4 });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_committed_that_cannot_be_flushed() {
+    let mut source = Source::default();
+    let layers = source.layers(4);
+    let manifest = source.image("amd64", &layers);
+    let world = World::new(true, source);
+    let mut request = world.request(&manifest);
+    // The directories of this snapshotter are not there.
+    request.unpack[0].sync = true;
+    assert!(world.engine.pull(request).await.is_err());
+    assert!(world.snapshotter.committed().is_empty());
+    assert_eq!(world.snapshotter.active(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn extraction_begins_before_the_download_ends() {
     let mut source = Source::default();
     let layers = source.layers(1);

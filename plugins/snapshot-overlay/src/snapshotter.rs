@@ -197,4 +197,8 @@ impl Snapshotter for OverlaySnapshotter {
     fn rebases(&self) -> bool {
         self.0.rebases
     }
+
+    fn stacks_as_overlay(&self) -> bool {
+        true
+    }
 }

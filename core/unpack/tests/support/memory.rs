@@ -202,6 +202,10 @@ impl Store for MemoryStore {
 #[derive(Default)]
 pub struct MemorySnapshotter {
     pub rebases: bool,
+    /// Mounts overlays.
+    pub overlays: bool,
+    /// The directory that all snapshots share; by default one that is not there.
+    pub directory: Option<std::path::PathBuf>,
     /// Chain ids that `prepare` knows from elsewhere, as a remote snapshotter does.
     pub remote: Vec<String>,
     pub snapshots: Mutex<BTreeMap<String, SnapshotInfo>>,
@@ -266,7 +270,8 @@ impl Snapshotter for MemorySnapshotter {
             return Err(Error::already_exists(name.clone()));
         }
         self.insert(key, parent, Kind::Active, labels)?;
-        Ok(vec![Mount { kind: "bind".into(), source: format!("/memory/{key}"), ..Mount::default() }])
+        let source = self.directory.as_ref().map_or_else(|| format!("/memory/{key}"), |dir| dir.display().to_string());
+        Ok(vec![Mount { kind: "bind".into(), source, ..Mount::default() }])
     }
 
     async fn view(&self, _key: &str, _parent: &str, _labels: Labels) -> Result<Vec<Mount>> {
@@ -295,6 +300,10 @@ impl Snapshotter for MemorySnapshotter {
     fn rebases(&self) -> bool {
         self.rebases
     }
+
+    fn stacks_as_overlay(&self) -> bool {
+        self.overlays
+    }
 }
 
 /// Takes the bytes of a layer for its uncompressed content.
@@ -304,8 +313,19 @@ pub struct MemoryApplier {
     pub stored: AtomicUsize,
     /// Fails with this text after so many bytes.
     pub fails_after: Option<usize>,
+    /// Layers that were to be flushed on their own.
+    pub flushed: AtomicUsize,
+    /// Layers extracted into an overlay.
+    pub overlaid: AtomicUsize,
     /// Bytes read so far, by stream.
     pub read: Arc<AtomicUsize>,
+}
+
+impl MemoryApplier {
+    fn note(&self, mounts: &[Mount], options: &ApplyOptions) {
+        self.flushed.fetch_add(usize::from(options.sync), Ordering::SeqCst);
+        self.overlaid.fetch_add(usize::from(mounts[0].kind == "overlay"), Ordering::SeqCst);
+    }
 }
 
 #[async_trait]
@@ -314,9 +334,10 @@ impl Applier for MemoryApplier {
         &self,
         content: Arc<dyn Store>,
         layer: &Descriptor,
-        _mounts: &[Mount],
-        _options: ApplyOptions,
+        mounts: &[Mount],
+        options: ApplyOptions,
     ) -> Result<Applied> {
+        self.note(mounts, &options);
         self.stored.fetch_add(1, Ordering::SeqCst);
         let reader = content.reader(&layer.digest).await?;
         let mut bytes = vec![0; usize::try_from(reader.size()).unwrap()];
@@ -327,9 +348,10 @@ impl Applier for MemoryApplier {
     async fn apply_stream(
         &self,
         mut stream: Box<dyn Read + Send>,
-        _mounts: &[Mount],
-        _options: ApplyOptions,
+        mounts: &[Mount],
+        options: ApplyOptions,
     ) -> Result<Applied> {
+        self.note(mounts, &options);
         self.streamed.fetch_add(1, Ordering::SeqCst);
         let (fails_after, counter) = (self.fails_after, Arc::clone(&self.read));
         tokio::task::spawn_blocking(move || {
