@@ -14,10 +14,7 @@ use std::{
 /// `InvalidInput` for the standard streams and for descriptors that are not inherited, `EBADF` for closed ones.
 pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     if number <= libc::STDERR_FILENO {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the standard streams cannot be taken",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the standard streams cannot be taken"));
     }
     // SAFETY: F_GETFD reads flags of a number and touches no memory.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
@@ -25,10 +22,7 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     if flags & libc::FD_CLOEXEC != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("descriptor {number} is not inherited"),
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {number} is not inherited")));
     }
     // SAFETY: as above; sets one flag.
     if unsafe { libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC) } < 0 {
@@ -45,19 +39,8 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
 /// What `close_range(2)` says (`ENOSYS` before Linux 5.9, `EINVAL` before 5.11).
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call sets flags only; it closes nothing and touches no memory.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -69,10 +52,7 @@ mod tests {
     #[test]
     fn an_inherited_descriptor_is_taken_once() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(
-            take_inherited_fd(file.as_raw_fd()).is_err(),
-            "owned elsewhere"
-        );
+        assert!(take_inherited_fd(file.as_raw_fd()).is_err(), "owned elsewhere");
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
         let number = file.into_raw_fd();
         let taken = take_inherited_fd(number).unwrap();
@@ -86,10 +66,6 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
         close_on_exec_from(3).unwrap();
-        assert!(
-            rustix::io::fcntl_getfd(&file)
-                .unwrap()
-                .contains(rustix::io::FdFlags::CLOEXEC)
-        );
+        assert!(rustix::io::fcntl_getfd(&file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     }
 }

@@ -35,22 +35,16 @@ pub struct MountAttributes<'fd> {
 ///
 /// # Errors
 /// What `mount_setattr(2)` says (`ENOSYS` before Linux 5.12).
-pub fn mount_setattr(
-    root: impl AsFd,
-    recursive: bool,
-    attributes: MountAttributes<'_>,
-) -> io::Result<()> {
+pub fn mount_setattr(root: impl AsFd, recursive: bool, attributes: MountAttributes<'_>) -> io::Result<()> {
     let mut raw = libc::mount_attr {
         attr_set: attributes.set,
         attr_clr: attributes.clear,
-        propagation: attributes
-            .propagation
-            .map_or(0, |propagation| match propagation {
-                Propagation::Shared => libc::MS_SHARED,
-                Propagation::Slave => libc::MS_SLAVE,
-                Propagation::Private => libc::MS_PRIVATE,
-                Propagation::Unbindable => libc::MS_UNBINDABLE,
-            }),
+        propagation: attributes.propagation.map_or(0, |propagation| match propagation {
+            Propagation::Shared => libc::MS_SHARED,
+            Propagation::Slave => libc::MS_SLAVE,
+            Propagation::Private => libc::MS_PRIVATE,
+            Propagation::Unbindable => libc::MS_UNBINDABLE,
+        }),
         userns_fd: 0,
     };
     if let Some(namespace) = attributes.id_map {
@@ -70,9 +64,5 @@ pub fn mount_setattr(
             size_of::<libc::mount_attr>(),
         )
     };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

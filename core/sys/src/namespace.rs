@@ -14,13 +14,7 @@ use nix::{
 /// `PermissionDenied` without CAP_SYS_ADMIN, and what `unshare(2)` and `mount(2)` say.
 pub fn private_mount_namespace() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS)?;
-    mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
     Ok(())
 }
 
@@ -31,7 +25,5 @@ pub fn in_user_namespace() -> bool {
         return false;
     };
     let mut fields = map.split_whitespace();
-    !(fields.next() == Some("0")
-        && fields.next() == Some("0")
-        && fields.next() == Some("4294967295"))
+    !(fields.next() == Some("0") && fields.next() == Some("0") && fields.next() == Some("4294967295"))
 }

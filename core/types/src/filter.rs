@@ -88,8 +88,7 @@ impl Filter {
 
     /// Whether the object is accepted.
     pub fn matches(&self, object: &dyn Fields) -> bool {
-        self.any.is_empty()
-            || self.any.iter().any(|all| all.iter().all(|selector| selector.matches(object)))
+        self.any.is_empty() || self.any.iter().any(|all| all.iter().all(|selector| selector.matches(object)))
     }
 
     /// Whether everything is accepted, so that objects need not be looked at.

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+/// OCI descriptors and the media types of the field.
+mod descriptor;
 /// Content digests, `sha256:<hex>`.
 mod digest;
 /// The one error type that crosses a trait, with the API's kinds.
@@ -12,8 +14,6 @@ pub mod filter;
 pub mod identifiers;
 /// Labels and their limits.
 pub mod labels;
-/// OCI descriptors and the media types of the field.
-mod descriptor;
 /// Platforms and which of several fits best.
 pub mod platforms;
 /// Where a request belongs: namespace and lease.

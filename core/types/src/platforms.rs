@@ -147,7 +147,10 @@ impl Matcher {
         let platform = platform.normalize();
         let mut wanted = vec![platform.clone()];
         let older = |variants: &[&str], architecture: &str| -> Vec<Platform> {
-            variants.iter().map(|v| Platform { architecture: architecture.into(), variant: (*v).into(), ..platform.clone() }).collect()
+            variants
+                .iter()
+                .map(|v| Platform { architecture: architecture.into(), variant: (*v).into(), ..platform.clone() })
+                .collect()
         };
         match (platform.architecture.as_str(), platform.variant.as_str()) {
             ("amd64", variant) => {

@@ -102,7 +102,8 @@ impl Parser<'_> {
             }
             Some((at, _)) => {
                 let mut value = String::new();
-                while let Some((_, c)) = self.chars.next_if(|&(_, c)| c != ',' && !c.is_whitespace() && !c.is_control()) {
+                while let Some((_, c)) = self.chars.next_if(|&(_, c)| c != ',' && !c.is_whitespace() && !c.is_control())
+                {
                     value.push(c);
                 }
                 if value.is_empty() { Err(self.at(at, "expected a value")) } else { Ok(value) }
