@@ -303,6 +303,12 @@ async fn wrong_bytes_are_never_committed() {
     assert!(!world.snapshotter.committed().contains_key(&chain(&layers)[1]));
     assert_eq!(world.snapshotter.active(), 0);
     assert_eq!(world.store.ingest_len(&ingest_reference(&layers[1])), None);
+    // Once the source has mended it, all is well.
+    let mut blobs = world.source.blobs.clone();
+    blobs.insert(layers[1].digest.clone(), vec![2; 200_000]);
+    let world = World { source: Arc::new(Source { blobs, ..Source::default() }), ..world };
+    world.pull(&manifest).await.unwrap();
+    assert_unpacked(&world, &layers);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -38,9 +38,14 @@ struct Archive {
 /// Archive to store.
 pub(crate) async fn import(transferer: &LocalTransferer, job: &Job, import: Import, store: &ImageStore) -> Result<()> {
     job.say("Importing");
+    if import.force_compress {
+        // Before anything is read: the answer would be the same for every archive.
+        return Err(Error::unimplemented("compressing layers at import is not supported; compress them before"));
+    }
+    let _hold = transferer.backend.hold(&job.scope);
     let content = transferer.backend.content(&job.scope);
     let archive = Archive::read(import.stream, content.as_ref()).await?;
-    let index = archive.index(content.as_ref(), import.force_compress).await?;
+    let index = archive.index(content.as_ref()).await?;
     let manifests = children(content.as_ref(), &index).await?;
     label_children(content.as_ref(), &index.digest, &manifests).await?;
     let wanted = platforms(store);
@@ -214,7 +219,7 @@ impl Archive {
     }
 
     /// The index of all images: that of an OCI layout, or one made for `docker save`.
-    async fn index(&self, content: &dyn Store, force_compress: bool) -> Result<Descriptor> {
+    async fn index(&self, content: &dyn Store) -> Result<Descriptor> {
         if let Some(found) = &self.layout {
             if found.image_layout_version != layout::OCI_LAYOUT_VERSION {
                 return Err(Error::unimplemented(format!(
@@ -232,9 +237,6 @@ impl Archive {
                 "unrecognized image format: neither an OCI layout nor of `docker save`",
             ));
         };
-        if force_compress {
-            return Err(Error::unimplemented("compressing layers at import is not supported; compress them before"));
-        }
         let mut manifests = Vec::new();
         for image in images {
             manifests.extend(self.docker_image(content, image).await?);
