@@ -30,6 +30,8 @@ pub struct Unpack {
     pub snapshotter: String,
     /// What extracts.
     pub applier: Arc<dyn Applier>,
+    /// Whether layers are flushed to disk before they are committed.
+    pub sync: bool,
 }
 
 impl fmt::Debug for Unpack {
@@ -96,7 +98,7 @@ impl Backend for DaemonBackend {
             name: unpack.snapshotter.clone(),
             snapshotter: self.database.snapshotter(scope, &unpack.snapshotter)?,
             applier: Arc::clone(&unpack.applier),
-            sync: false,
+            sync: unpack.sync,
         }))
     }
 

@@ -51,6 +51,10 @@ pub struct UnpackSection {
     pub differ: String,
     /// Leave it out when snapshotter or differ is not there.
     pub optional: bool,
+    /// Flush the layers of an image to disk before they are committed. Off, as `image_pull_with_sync_fs` is in
+    /// containerd: the flush writes whatever else the file system has to write too, so that its cost has no bound
+    /// that the image sets. On, no power cut leaves a layer with empty files.
+    pub sync_fs: bool,
 }
 
 impl Config {

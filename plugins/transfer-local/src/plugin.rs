@@ -66,6 +66,7 @@ fn unpacks(config: &Config, database: &Database, differs: &[(String, Differ)]) -
             exact: config.check_platform_supported,
             snapshotter: section.snapshotter,
             applier: Arc::clone(&differ.applier),
+            sync: section.sync_fs,
         });
     }
     Ok(unpacks)

@@ -28,7 +28,7 @@ use core_transfer::{
     Destination, Export, ImageReference, ImageStore, Import, Progress, ProgressSink, Registry, Source, Transferer,
     UnpackConfiguration,
 };
-use core_types::{Digest, Labels, Namespace, Platform, Result, Scope, media_types};
+use core_types::{Digest, ErrorKind, Labels, Namespace, Platform, Result, Scope, media_types};
 use docker::DockerRegistry;
 use plugin_transfer_local::{Config, transferer};
 
@@ -437,6 +437,32 @@ async fn an_archive_that_lies_is_refused() {
     for garbage in [Vec::new(), vec![7; 4096], vec![0; 1024], layout.archive()[..5000].to_vec()] {
         assert!(world.import(garbage, Layout::prefix()).await.is_err());
     }
+    // Nothing of it is in the way of the true one.
+    assert!(world.database.content(&world.scope).list_statuses(&[]).await.unwrap().is_empty());
+    world.import(Layout::new().archive(), Layout::prefix()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressing_at_import_is_refused_for_every_archive() {
+    let Some(world) = World::new().await else { return };
+    let archive = Layout::new().archive();
+    let import = Import {
+        stream: Box::new(FromReader(std::io::Cursor::new(archive))),
+        media_type: String::new(),
+        force_compress: true,
+    };
+    let error = world.transfer(Source::Import(import), Destination::Store(Layout::prefix())).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unimplemented && error.message().contains("compress"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_unpacked_with_a_flush_too() {
+    let config = "[[unpack_config]]\nsnapshotter = \"overlayfs\"\nsync_fs = true\n";
+    let Some(world) = World::with(toml::from_str(config).unwrap()).await else { return };
+    let layout = Layout::new();
+    let store = ImageStore { unpacks: unpacking("", "overlayfs").unpacks, ..Layout::prefix() };
+    world.import(layout.archive(), store).await.unwrap();
+    assert_eq!(world.tree("overlayfs", &layout.top()).await.len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
