@@ -54,19 +54,28 @@ impl Diff {
 #[tonic::async_trait]
 impl diff_server::Diff for Diff {
     async fn apply(&self, request: Request<api::ApplyRequest>) -> Result<Response<api::ApplyResponse>, Status> {
-        let content = self.database.content(&scope(&request)?);
+        let scope = scope(&request)?;
+        let content = self.database.content(&scope);
+        let hold = self.database.hold(&scope);
         let request = request.into_inner();
         let layer = convert::descriptor_from(required(request.diff, "diff")?)?;
         let mounts = convert::mounts_from(request.mounts);
         let options = ApplyOptions { sync: request.sync_fs || self.sync };
-        let mut answer = none_left(&layer.media_type);
-        for differ in &self.differs {
-            let applied = differ.applier.apply(Arc::clone(&content), &layer, &mounts, options.clone()).await;
-            answer = applied.map(|applied| Descriptor::new(media_types::OCI_LAYER, applied.diff_id, applied.size));
-            if !unimplemented(&answer) {
-                break;
+        let differs = self.differs.clone();
+        // A client that goes away does not end the extraction, so its lease is kept for as long as that goes on.
+        let applying = tokio::spawn(async move {
+            let _hold = hold;
+            let mut answer = none_left(&layer.media_type);
+            for differ in &differs {
+                let applied = differ.applier.apply(Arc::clone(&content), &layer, &mounts, options.clone()).await;
+                answer = applied.map(|applied| Descriptor::new(media_types::OCI_LAYER, applied.diff_id, applied.size));
+                if !unimplemented(&answer) {
+                    break;
+                }
             }
-        }
+            answer
+        });
+        let answer = applying.await.map_err(|error| Status::internal(format!("apply: {error}")))?;
         let applied = Some(convert::descriptor_to(answer.map_err(status)?));
         Ok(Response::new(api::ApplyResponse { applied }))
     }
