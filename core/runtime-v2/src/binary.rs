@@ -73,7 +73,8 @@ impl Runner {
     /// Starts a shim; answers how to reach it.
     ///
     /// Shims since 2.3 read bootstrap parameters from standard input, older ones the runtime options, and fail
-    /// on anything else. The newer form is tried first; a binary that only takes the older one is remembered.
+    /// on anything else. The newer form is tried first; a binary that complains about it is asked in the older one, and
+    /// remembered.
     ///
     /// # Errors
     /// What the binary said, DeadlineExceeded.
@@ -96,7 +97,7 @@ impl Runner {
         }
         let refused = match self.run(target, "start", &params.message(), limit).await {
             Ok(answer) => return Endpoint::parse(&answer),
-            Err(error) if error.kind() == core_types::ErrorKind::DeadlineExceeded => return Err(error),
+            Err(error) if !looks_old(&error) => return Err(error),
             Err(error) => error,
         };
         tracing::debug!(shim = %target.binary.display(), error = %refused, "no answer to bootstrap parameters, trying options");
@@ -177,6 +178,24 @@ impl Runner {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Fingerprint>> {
         self.old.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Whether a failed start is that of a shim that took bootstrap parameters for runtime options: it ended and complained
+/// about what it could not read. Any other start that fails is not tried again, since it may have left something.
+fn looks_old(error: &Error) -> bool {
+    const COMPLAINTS: [&str; 9] = [
+        "type with url",
+        "type url",
+        "no such type",
+        "unmarshal",
+        "proto:",
+        "protobuf",
+        "wire type",
+        "wiretype",
+        "failed to parse",
+    ];
+    let said = error.message().to_lowercase();
+    error.kind() == core_types::ErrorKind::Unknown && COMPLAINTS.iter().any(|complaint| said.contains(complaint))
 }
 
 /// Input and output go through anonymous files: no pipe that a grandchild keeps open can hold the daemon up.

@@ -100,8 +100,9 @@ async fn an_older_shim_gets_options_and_is_remembered() {
 
 #[tokio::test]
 async fn failures_carry_what_the_shim_said() {
-    let bed = Bed::new("cat >/dev/null; echo cannot do it >&2; exit 3");
+    let bed = Bed::new("echo run >>$dir/runs; cat >/dev/null; echo cannot do it >&2; exit 3");
     let error = bed.start(None).await.unwrap_err();
+    assert_eq!(bed.file("runs"), b"run\n", "this is no old shim, it is not asked twice");
     assert!(error.message().contains("cannot do it") && error.message().contains('3'), "{error}");
     bed.script("cat >/dev/null; echo this is no address");
     let error = bed.start(None).await.unwrap_err();
