@@ -70,7 +70,7 @@ fn layout(world: &World, name: &str, changes: &[&dyn Fn(&Path)]) -> PathBuf {
     layout
 }
 
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

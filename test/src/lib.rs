@@ -9,14 +9,19 @@
 
 /// A daemon and the command lines that talk to it.
 mod daemon;
+/// A registry that misbehaves on purpose.
+pub mod hostile;
 /// Images made from Debian's busybox.
 mod image;
 /// A real registry on a loopback port.
 mod registry;
+/// What a daemon and its machine hold, to be compared.
+mod state;
 /// The private namespace of a test and what runs in it.
 mod world;
 
 pub use daemon::{Daemon, Kind, Output};
 pub use image::{busybox, layered};
 pub use registry::Registry;
+pub use state::State;
 pub use world::{World, eventually, skip_without, unique};
