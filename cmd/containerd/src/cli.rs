@@ -11,8 +11,8 @@ use plugin_services::version::{REVISION, VERSION};
 
 use crate::{
     builtins,
-    config::{self, Config, DEFAULT_PATH, GRPC, Remark, TTRPC},
-    logging, server,
+    config::{self, Config, DEFAULT_ADDRESS, DEFAULT_PATH, GRPC, Remark, TTRPC},
+    logging, publish, server,
 };
 
 /// A container runtime daemon with the interface of containerd.
@@ -43,6 +43,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Publish an event of a shim: standard input is an encoded `google.protobuf.Any`
+    Publish {
+        /// Namespace to publish to
+        #[arg(long)]
+        namespace: String,
+        /// Topic of the event
+        #[arg(long)]
+        topic: String,
+    },
     /// Information on the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -69,6 +78,10 @@ impl Cli {
         }
         match self.command {
             Some(Command::Config(command)) => self.show_config(command),
+            Some(Command::Publish { namespace, topic }) => {
+                let address = self.address.as_deref().filter(|address| !address.is_empty());
+                publish::publish(address.unwrap_or(DEFAULT_ADDRESS), &namespace, topic)
+            }
             None => self.serve(),
         }
     }

@@ -12,6 +12,8 @@ mod lock;
 mod logging;
 /// Telling the service manager.
 mod notify;
+/// Events of shims that publish by running this program.
+mod publish;
 /// Starting, serving, ending.
 mod server;
 /// Listening on Unix sockets.

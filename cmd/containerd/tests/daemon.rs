@@ -222,3 +222,37 @@ fn commands_print_and_do_not_start() {
         assert!(!stdout.contains("[grpc]"), "{stdout}");
     }
 }
+
+#[tokio::test]
+async fn a_shim_publishes_by_running_the_daemons_program() {
+    use containerd_api_grpc::services::events::v1::events_client::EventsClient;
+    use prost::Message;
+
+    let place = Place::new();
+    let _daemon = place.start();
+    let event = prost_types::Any { type_url: "containerd.events.TaskOOM".into(), value: vec![0x0a, 1, b'c'] };
+    let publish = |address: PathBuf, input: Vec<u8>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_containerd"));
+        command.arg("--address").arg(address).args(["publish", "--topic", "/tasks/oom", "--namespace", "shims"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&input).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let mut events = EventsClient::new(place.channel().await);
+    let filters = vec!["topic==\"/tasks/oom\"".to_owned()];
+    let mut heard = events
+        .subscribe(containerd_api::services::events::v1::SubscribeRequest { filters })
+        .await
+        .unwrap()
+        .into_inner();
+    let (address, input) = (place.path("c.sock"), event.encode_to_vec());
+    let done = tokio::task::spawn_blocking(move || publish(address, input)).await.unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let envelope = tokio::time::timeout(PATIENCE, heard.message()).await.unwrap().unwrap().unwrap();
+    assert_eq!((envelope.namespace.as_str(), envelope.topic.as_str()), ("shims", "/tasks/oom"));
+    assert_eq!(envelope.event.unwrap(), event);
+
+    let nobody = place.path("nobody.sock");
+    let done = tokio::task::spawn_blocking(move || publish(nobody, Vec::new())).await.unwrap();
+    assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("nobody.sock"), "{done:?}");
+}
