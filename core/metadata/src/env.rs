@@ -25,6 +25,9 @@ const ROOTS: usize = 2;
 const MAP_STEP: usize = 16 << 30;
 /// Read transactions at once.
 const READERS: u32 = 2048;
+/// Disk that is kept for the file beyond its last page, in bytes: on a full disk, removals can still be recorded.
+const RESERVE: u64 = 1 << 20;
+
 /// An open environment.
 pub(crate) struct Environment {
     pub(crate) env: Env<WithoutTls>,
@@ -56,7 +59,9 @@ pub(crate) fn open(path: &Path, map_size: Option<usize>) -> Result<Environment> 
     });
     let table = opened.map_err(from_heed).doing(doing())?.commit().ok_or_else(|| Error::internal("no table"))?;
     let file = env.try_clone_inner_file().map_err(from_heed).doing(doing())?;
-    Ok(Environment { env, table, file })
+    let environment = Environment { env, table, file };
+    environment.reserve();
+    Ok(environment)
 }
 
 impl Environment {
@@ -69,8 +74,22 @@ impl Environment {
         Ok(size)
     }
 
+    /// Takes disk beyond the last page in use. Without any left it goes on with what it has.
+    fn reserve(&self) {
+        let page = u64::from(self.env.unnamed_database_stat().page_size);
+        let used = (self.env.info().last_page_number as u64 + 1) * page;
+        let there = self.file.metadata().map_or(0, |file| file.len());
+        if there >= used + RESERVE / 2 {
+            return;
+        }
+        if let Err(error) = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), used, RESERVE) {
+            tracing::debug!(%error, "no disk can be reserved for the metadata database");
+        }
+    }
+
     /// Syncs the file and copies the pages that say where everything is. Only the writer calls it, between transactions.
     pub(crate) fn synced_roots(&self) -> Result<Vec<u8>> {
+        self.reserve();
         self.env.force_sync().map_err(from_heed)?;
         let page = usize::try_from(self.env.unnamed_database_stat().page_size).unwrap_or(4096);
         let mut roots = vec![0; ROOTS * page];

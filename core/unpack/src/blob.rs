@@ -59,8 +59,13 @@ impl Engine {
                     forget(request, descriptor).await;
                 }
                 Err(error) => {
+                    let full = is_disk_full(&error);
+                    if full {
+                        // Without room nothing else can be written, not even that the ingest is gone.
+                        let _ = writer.truncate(0).await;
+                    }
                     drop(writer);
-                    if error.kind() == ErrorKind::FailedPrecondition {
+                    if full || error.kind() == ErrorKind::FailedPrecondition {
                         forget(request, descriptor).await;
                     }
                     return Err(error);
@@ -69,6 +74,13 @@ impl Engine {
         }
         Err(Error::failed_precondition("the content is not what its digest says"))
     }
+}
+
+/// Whether there is no room for the rest of a download, in which case its part must not take the room for good.
+fn is_disk_full(error: &Error) -> bool {
+    use std::error::Error as _;
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::StorageFull)
 }
 
 /// A part that turned out to be wrong is not to be resumed.
