@@ -64,8 +64,14 @@ impl images_server::Images for Images {
         let scope = scope(&request)?;
         let request = request.into_inner();
         let fields = convert::paths(request.update_mask);
-        let image = from_message(request.image)?;
-        let image = self.database.images(&scope).update(image, &fields).await.map_err(status)?;
+        let images = self.database.images(&scope);
+        let mut message = required(request.image, "image")?;
+        // A mask that leaves the target alone need not name it.
+        if message.target.is_none() && !fields.is_empty() && fields.iter().all(|field| field != "target") {
+            let present = images.get(&message.name).await.map_err(status)?.target;
+            message.target = Some(convert::descriptor_to(present));
+        }
+        let image = images.update(from_message(Some(message))?, &fields).await.map_err(status)?;
         Ok(Response::new(api::UpdateImageResponse { image: Some(to_message(image)) }))
     }
 

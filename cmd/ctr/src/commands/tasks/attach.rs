@@ -19,5 +19,6 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<()> {
     let streams = session.streams(DEFAULT_FIFO_DIR.as_ref())?;
     let mut task = container.attach(streams).await?;
     let waiting = tokio::spawn(task.init().wait());
-    foreground::finish(task.init_mut(), &session, waiting).await
+    let forwarding = foreground::forwarding(task.init(), &session)?;
+    foreground::finish(task.init_mut(), &session, waiting, forwarding).await
 }

@@ -76,12 +76,24 @@ impl Session {
 /// nothing of it is left.
 pub(crate) async fn run(process: &mut Process, session: &Session) -> Result<()> {
     let waiting = tokio::spawn(process.wait());
-    if let Err(error) = process.start().await {
-        waiting.abort();
-        clean_up(process).await;
-        return Err(error.into());
+    // Before the start: a signal that follows the first output must find the way.
+    let started = match forwarding(process, session) {
+        Ok(forwarding) => process.start().await.map(|_| forwarding).map_err(Into::into),
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(forwarding) => finish(process, session, waiting, forwarding).await,
+        Err(error) => {
+            waiting.abort();
+            clean_up(process).await;
+            Err(error)
+        }
     }
-    finish(process, session, waiting).await
+}
+
+/// Begins to pass on signals. Keys reach the process through its terminal, so that is done only without one.
+pub(crate) fn forwarding(process: &Process, session: &Session) -> Result<JoinSet<()>> {
+    if session.terminal.is_some() { Ok(JoinSet::new()) } else { signals::forward(process) }
 }
 
 /// Follows a process that runs to its end and deletes it; ends with its exit code.
@@ -89,6 +101,7 @@ pub(crate) async fn finish(
     process: &mut Process,
     session: &Session,
     waiting: tokio::task::JoinHandle<containerd_sdk::Result<containerd_sdk::ExitStatus>>,
+    _forwarding: JoinSet<()>,
 ) -> Result<()> {
     let status = match follow(process, session, waiting).await {
         Ok(status) => status,
@@ -112,8 +125,6 @@ async fn follow(
     mut waiting: tokio::task::JoinHandle<containerd_sdk::Result<containerd_sdk::ExitStatus>>,
 ) -> Result<u32> {
     let with_terminal = session.terminal.is_some();
-    // Keys reach the process through its terminal, so signals are passed on only without one.
-    let _forwarding = if with_terminal { JoinSet::new() } else { signals::forward(process)? };
     let mut changes = signals::window_changes()?;
     session.resize(process).await;
     loop {
