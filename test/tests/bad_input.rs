@@ -1,6 +1,9 @@
 //! Registries, images and requests that are wrong: each gets a clear error of the right kind and leaves nothing
 //! behind.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::{io::Write, process::Command, time::Instant};
 
 use containerd_test::{
@@ -108,7 +111,7 @@ fn content_that_is_not_what_its_digest_says() {
     let scene = Scene::new();
     let registry = Hostile::start();
     let good = layer(&[File::Regular("a", "a")]);
-    let name = registry.image("wrong", &[good.clone()]);
+    let name = registry.image("wrong", std::slice::from_ref(&good));
     let mut other = good.0.bytes.clone();
     other[600] ^= 1;
     registry.fault(good.0.descriptor["digest"].as_str().unwrap(), Fault::Other(other), 1000);

@@ -1,5 +1,8 @@
 //! The Rust crate `containerd-client`, made by others, against the daemon and the shim of this workspace.
 
+// Helpers of a test are tests too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::{path::Path, process::Command, time::Duration};
 
 use containerd_client::{
