@@ -88,3 +88,26 @@ fn a_second_daemon_on_the_same_root_is_refused() {
     assert!(second.stderr.contains(&daemon.root().display().to_string()), "{second:?}");
     daemon.go_ctr(&["version"]).ok();
 }
+
+#[test]
+fn every_service_is_there_as_soon_as_the_socket_is() {
+    if skip_without(&["ctr"]) {
+        return;
+    }
+    let world = World::new();
+    let mut daemon = Daemon::start(&world);
+    for _ in 0..5 {
+        assert_eq!(daemon.end(Signal::SIGTERM), 0);
+        let mut child =
+            daemon.command().stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let answers =
+            eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(daemon.address()).ok());
+        drop(answers);
+        for service in [["tasks", "ls"], ["images", "ls"], ["leases", "ls"], ["plugins", "ls"], ["snapshots", "ls"]] {
+            daemon.go_ctr(&service).ok();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        daemon.restart();
+    }
+}
