@@ -188,7 +188,7 @@ fn failures_are_told_and_leave_nothing() {
 }
 
 #[test]
-fn fifos_of_a_killed_client_are_swept_by_the_next() {
+fn fifos_of_a_killed_client_stay_for_another_until_the_task_is_removed() {
     let Some(setup) = Setup::new() else { return };
     let id = unique("ctr");
     let mut command = setup.daemon.ctr_command(&["run", &setup.name, &id, "/bin/sleep", "1000"]);
