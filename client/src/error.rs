@@ -35,7 +35,7 @@ impl Error {
     /// The kind of failure, by which to act.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Rpc { code, .. } => kind_of(*code),
+            Self::Rpc { code, .. } => ErrorKind::from_code((*code).into()),
             Self::Connect { .. } => ErrorKind::Unavailable,
             Self::Local(error) => error.kind(),
             Self::Incomplete(_) => ErrorKind::Internal,
@@ -114,27 +114,6 @@ fn kind_text(code: Code) -> &'static str {
         Code::DataLoss => "data loss",
         Code::Unauthenticated => "unauthenticated",
         Code::Ok | Code::Unknown => "unknown",
-    }
-}
-
-fn kind_of(code: Code) -> ErrorKind {
-    match code {
-        Code::Cancelled => ErrorKind::Cancelled,
-        Code::InvalidArgument => ErrorKind::InvalidArgument,
-        Code::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-        Code::NotFound => ErrorKind::NotFound,
-        Code::AlreadyExists => ErrorKind::AlreadyExists,
-        Code::PermissionDenied => ErrorKind::PermissionDenied,
-        Code::ResourceExhausted => ErrorKind::ResourceExhausted,
-        Code::FailedPrecondition => ErrorKind::FailedPrecondition,
-        Code::Aborted => ErrorKind::Aborted,
-        Code::OutOfRange => ErrorKind::OutOfRange,
-        Code::Unimplemented => ErrorKind::Unimplemented,
-        Code::Internal => ErrorKind::Internal,
-        Code::Unavailable => ErrorKind::Unavailable,
-        Code::DataLoss => ErrorKind::DataLoss,
-        Code::Unauthenticated => ErrorKind::Unauthenticated,
-        Code::Ok | Code::Unknown => ErrorKind::Unknown,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{Output, World, eventually};
+use crate::{Output, World, busybox, eventually};
 
 /// Debian's `docker-registry` on a loopback port. Ended with its [`World`].
 pub struct Registry {
@@ -49,6 +49,16 @@ impl Registry {
             }
         }
         panic!("no registry started");
+    }
+
+    /// Starts a registry with the image [`busybox`]; answers its name too.
+    ///
+    /// # Panics
+    /// When it does not serve within a minute, or the image cannot be made.
+    pub fn with_busybox(world: &World) -> (Self, String) {
+        let registry = Self::start(world);
+        let name = registry.push(&busybox(world), "busybox:latest");
+        (registry, name)
     }
 
     /// The full name of an image in it.

@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use containerd_test::{Daemon, Registry, World, busybox, eventually, skip_without, unique};
+use containerd_test::{Daemon, Registry, World, eventually, skip_without, unique};
 
 /// Blobs, ingests and their labels; snapshots.
 #[path = "ctr/content.rs"]
@@ -41,8 +41,7 @@ impl Setup {
         }
         let world = World::new();
         let daemon = Daemon::start(&world);
-        let registry = Registry::start(&world);
-        let name = registry.push(&busybox(&world), "busybox:latest");
+        let (registry, name) = Registry::with_busybox(&world);
         daemon.ctr(&["images", "pull", "--plain-http", &name]).ok();
         Some(Self { daemon, registry, name, world })
     }

@@ -3,14 +3,13 @@
 // Helpers of a test are tests too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
-use containerd_test::{Daemon, Registry, World, busybox, eventually, layered, skip_without, unique};
+use containerd_test::{Daemon, Registry, World, eventually, layered, skip_without, unique};
 
 const NEEDED: [&str; 6] = ["runc", "ctr", "docker-registry", "skopeo", "umoci", "busybox"];
 
 /// The image `busybox` in a registry and pulled.
 fn pulled(world: &World, daemon: &Daemon) -> (Registry, String) {
-    let registry = Registry::start(world);
-    let name = registry.push(&busybox(world), "busybox:latest");
+    let (registry, name) = Registry::with_busybox(world);
     daemon.go_ctr(&["images", "pull", "--plain-http", &name]).ok();
     (registry, name)
 }

@@ -5,14 +5,13 @@
 
 use std::path::Path;
 
-use containerd_test::{Daemon, Kind, Registry, World, busybox, eventually, skip_without, unique};
+use containerd_test::{Daemon, Kind, Registry, World, eventually, skip_without, unique};
 
 const NEEDED: [&str; 7] = ["runc", "ctr", "containerd", "docker-registry", "skopeo", "umoci", "busybox"];
 
 fn life_of_a_container(world: &World, daemon: &Daemon) {
     let (id, second) = (unique("c"), unique("c"));
-    let registry = Registry::start(world);
-    let name = registry.push(&busybox(world), "busybox:latest");
+    let (_registry, name) = Registry::with_busybox(world);
     daemon.go_ctr(&["images", "pull", "--plain-http", &name]).ok();
     let out = daemon.go_ctr(&["run", "--rm", &name, &id, "/bin/sh", "-c", "echo hello; exit 5"]);
     assert_eq!((out.code, out.stdout.as_str()), (5, "hello\n"), "{out:?}");

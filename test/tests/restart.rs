@@ -3,14 +3,13 @@
 // Helpers of a test are tests too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
-use containerd_test::{Daemon, Registry, World, busybox, eventually, skip_without, unique};
+use containerd_test::{Daemon, Registry, World, eventually, skip_without, unique};
 use nix::sys::signal::Signal;
 
 const NEEDED: [&str; 6] = ["runc", "ctr", "docker-registry", "skopeo", "umoci", "busybox"];
 
 fn running(world: &World, daemon: &Daemon, id: &str, script: &str) -> Registry {
-    let registry = Registry::start(world);
-    let name = registry.push(&busybox(world), "busybox:latest");
+    let (registry, name) = Registry::with_busybox(world);
     daemon.go_ctr(&["images", "pull", "--plain-http", &name]).ok();
     daemon.go_ctr(&["run", "-d", &name, id, "/bin/sh", "-c", script]).ok();
     registry

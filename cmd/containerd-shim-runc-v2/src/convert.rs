@@ -4,30 +4,12 @@ use containerd_api::{any, events, types};
 use containerd_ttrpc::Status;
 use core_mount::Mount;
 use core_shim::Event;
-use core_types::{Error, ErrorKind};
+use core_types::Error;
 use prost::Message;
 
 /// The status that an error is reported as.
 pub(crate) fn status(error: Error) -> Status {
-    let code = match error.kind() {
-        ErrorKind::Cancelled => 1,
-        ErrorKind::Unknown => 2,
-        ErrorKind::InvalidArgument => 3,
-        ErrorKind::DeadlineExceeded => 4,
-        ErrorKind::NotFound => 5,
-        ErrorKind::AlreadyExists => 6,
-        ErrorKind::PermissionDenied => 7,
-        ErrorKind::ResourceExhausted => 8,
-        ErrorKind::FailedPrecondition => 9,
-        ErrorKind::Aborted => 10,
-        ErrorKind::OutOfRange => 11,
-        ErrorKind::Unimplemented => 12,
-        ErrorKind::Internal => 13,
-        ErrorKind::Unavailable => 14,
-        ErrorKind::DataLoss => 15,
-        ErrorKind::Unauthenticated => 16,
-    };
-    Status::new(code, error.message())
+    Status::new(error.kind().code(), error.message())
 }
 
 /// A mount of a request.

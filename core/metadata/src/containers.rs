@@ -7,7 +7,7 @@ use core_types::{Error, Filter, Result, ResultExt, identifiers};
 use crate::{
     container::Container,
     database::Bound,
-    fields::{checked, immutable, set_one},
+    fields::{checked, immutable, set_extension, set_one},
     key::{self, Kind},
     writer::Durability,
 };
@@ -126,10 +126,7 @@ fn apply(updated: &mut Container, from: &Container, fieldpaths: &[String]) -> Re
         if let Some(key) = path.strip_prefix("labels.") {
             set_one(&mut updated.labels, key, &from.labels);
         } else if let Some(key) = path.strip_prefix("extensions.") {
-            match from.extensions.get(key) {
-                Some(value) => updated.extensions.insert(key.to_owned(), value.clone()),
-                None => updated.extensions.remove(key),
-            };
+            set_extension(&mut updated.extensions, key, &from.extensions);
         } else {
             match path.as_str() {
                 "labels" => updated.labels.clone_from(&from.labels),

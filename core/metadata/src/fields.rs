@@ -1,8 +1,9 @@
 //! Fields of records for filters, and labels for updates.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use core_content::{Info, IngestStatus};
+use core_events::Any;
 use core_images::Image;
 use core_snapshots::Kind;
 use core_types::{
@@ -78,6 +79,14 @@ pub(crate) fn set_one(labels: &mut Labels, key: &str, from: &Labels) {
     match from.get(key).filter(|value| !value.is_empty()) {
         Some(value) => labels.insert(key.to_owned(), value.clone()),
         None => labels.remove(key),
+    };
+}
+
+/// Sets one extension, or removes it; unlike a label's, an empty value counts.
+pub(crate) fn set_extension(extensions: &mut BTreeMap<String, Any>, key: &str, from: &BTreeMap<String, Any>) {
+    match from.get(key) {
+        Some(value) => extensions.insert(key.to_owned(), value.clone()),
+        None => extensions.remove(key),
     };
 }
 

@@ -3,41 +3,73 @@ use std::{error::Error as StdError, fmt};
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of failure that the API knows; they are gRPC's codes.
+/// The kinds of failure that the API knows, with gRPC's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The caller gave up.
-    Cancelled,
+    Cancelled = 1,
     /// Nothing better is known.
-    Unknown,
+    Unknown = 2,
     /// The request can never be right.
-    InvalidArgument,
+    InvalidArgument = 3,
     /// The time allowed ran out.
-    DeadlineExceeded,
+    DeadlineExceeded = 4,
     /// The named object is not there.
-    NotFound,
+    NotFound = 5,
     /// The named object is there already.
-    AlreadyExists,
+    AlreadyExists = 6,
     /// The caller may not.
-    PermissionDenied,
+    PermissionDenied = 7,
     /// Disk, memory or another limit is used up.
-    ResourceExhausted,
+    ResourceExhausted = 8,
     /// The object is in a state that forbids the request.
-    FailedPrecondition,
+    FailedPrecondition = 9,
     /// Another request was faster.
-    Aborted,
+    Aborted = 10,
     /// An offset is outside the object.
-    OutOfRange,
+    OutOfRange = 11,
     /// Not offered here.
-    Unimplemented,
+    Unimplemented = 12,
     /// A fault of this program or its host.
-    Internal,
+    Internal = 13,
     /// Try again later.
-    Unavailable,
+    Unavailable = 14,
     /// Stored data is damaged.
-    DataLoss,
+    DataLoss = 15,
     /// The caller did not say who it is.
-    Unauthenticated,
+    Unauthenticated = 16,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the codes.
+    const ALL: [Self; 16] = [
+        Self::Cancelled,
+        Self::Unknown,
+        Self::InvalidArgument,
+        Self::DeadlineExceeded,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::PermissionDenied,
+        Self::ResourceExhausted,
+        Self::FailedPrecondition,
+        Self::Aborted,
+        Self::OutOfRange,
+        Self::Unimplemented,
+        Self::Internal,
+        Self::Unavailable,
+        Self::DataLoss,
+        Self::Unauthenticated,
+    ];
+
+    /// Its code in gRPC and ttrpc, the one table of the workspace.
+    pub fn code(self) -> i32 {
+        self as i32
+    }
+
+    /// The kind of a code; Unknown for one that stands for no failure that is known here.
+    pub fn from_code(code: i32) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.code() == code).unwrap_or(Self::Unknown)
+    }
 }
 
 /// What went wrong, of which kind, and in doing what.
@@ -186,6 +218,18 @@ mod tests {
         let error = Error::not_found("no such file").context("open config").context("start");
         assert_eq!(error.to_string(), "start: open config: no such file");
         assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn codes_are_those_of_grpc_and_lead_back() {
+        assert_eq!(
+            (ErrorKind::Cancelled.code(), ErrorKind::NotFound.code(), ErrorKind::Unauthenticated.code()),
+            (1, 5, 16)
+        );
+        for (at, kind) in (1..).zip(ErrorKind::ALL) {
+            assert_eq!((kind.code(), ErrorKind::from_code(at)), (at, kind));
+        }
+        assert_eq!([0, 17, -1].map(ErrorKind::from_code), [ErrorKind::Unknown; 3]);
     }
 
     #[test]

@@ -1,28 +1,11 @@
-//! Errors as gRPC statuses: the one place that maps kinds to codes.
+//! Errors as gRPC statuses; the codes are those of [`core_types::ErrorKind::code`].
 
 use core_types::{Error, ErrorKind};
 use tonic::{Code, Status};
 
 /// The gRPC code of a kind.
 pub fn code(kind: ErrorKind) -> Code {
-    match kind {
-        ErrorKind::Cancelled => Code::Cancelled,
-        ErrorKind::Unknown => Code::Unknown,
-        ErrorKind::InvalidArgument => Code::InvalidArgument,
-        ErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
-        ErrorKind::NotFound => Code::NotFound,
-        ErrorKind::AlreadyExists => Code::AlreadyExists,
-        ErrorKind::PermissionDenied => Code::PermissionDenied,
-        ErrorKind::ResourceExhausted => Code::ResourceExhausted,
-        ErrorKind::FailedPrecondition => Code::FailedPrecondition,
-        ErrorKind::Aborted => Code::Aborted,
-        ErrorKind::OutOfRange => Code::OutOfRange,
-        ErrorKind::Unimplemented => Code::Unimplemented,
-        ErrorKind::Internal => Code::Internal,
-        ErrorKind::Unavailable => Code::Unavailable,
-        ErrorKind::DataLoss => Code::DataLoss,
-        ErrorKind::Unauthenticated => Code::Unauthenticated,
-    }
+    Code::from_i32(kind.code())
 }
 
 /// An error as the status that clients get. The longest text is bounded: it travels in a header.

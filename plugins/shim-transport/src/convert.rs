@@ -7,48 +7,12 @@ use core_types::{Error, ErrorKind};
 
 /// A status as the error of the same kind.
 pub(crate) fn error(status: Status) -> Error {
-    let kind = match status.code {
-        1 => ErrorKind::Cancelled,
-        3 => ErrorKind::InvalidArgument,
-        4 => ErrorKind::DeadlineExceeded,
-        5 => ErrorKind::NotFound,
-        6 => ErrorKind::AlreadyExists,
-        7 => ErrorKind::PermissionDenied,
-        8 => ErrorKind::ResourceExhausted,
-        9 => ErrorKind::FailedPrecondition,
-        10 => ErrorKind::Aborted,
-        11 => ErrorKind::OutOfRange,
-        12 => ErrorKind::Unimplemented,
-        13 => ErrorKind::Internal,
-        14 => ErrorKind::Unavailable,
-        15 => ErrorKind::DataLoss,
-        16 => ErrorKind::Unauthenticated,
-        _ => ErrorKind::Unknown,
-    };
-    Error::new(kind, status.message)
+    Error::new(ErrorKind::from_code(status.code), status.message)
 }
 
 /// An error as the status of the same code.
 pub(crate) fn status(error: &Error) -> Status {
-    let code = match error.kind() {
-        ErrorKind::Cancelled => 1,
-        ErrorKind::Unknown => 2,
-        ErrorKind::InvalidArgument => 3,
-        ErrorKind::DeadlineExceeded => 4,
-        ErrorKind::NotFound => 5,
-        ErrorKind::AlreadyExists => 6,
-        ErrorKind::PermissionDenied => 7,
-        ErrorKind::ResourceExhausted => 8,
-        ErrorKind::FailedPrecondition => 9,
-        ErrorKind::Aborted => 10,
-        ErrorKind::OutOfRange => 11,
-        ErrorKind::Unimplemented => 12,
-        ErrorKind::Internal => 13,
-        ErrorKind::Unavailable => 14,
-        ErrorKind::DataLoss => 15,
-        ErrorKind::Unauthenticated => 16,
-    };
-    Status::new(code, error.message())
+    Status::new(error.kind().code(), error.message())
 }
 
 pub(crate) fn any_to(any: Any) -> prost_types::Any {
