@@ -1,0 +1,3 @@
+//! The image service of the CRI.
+
+#![forbid(unsafe_code)]

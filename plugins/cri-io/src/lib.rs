@@ -1,0 +1,3 @@
+//! Standard streams of CRI containers: FIFOs, log files, attach.
+
+#![forbid(unsafe_code)]

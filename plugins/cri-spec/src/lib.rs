@@ -1,0 +1,3 @@
+//! From CRI requests to OCI specifications.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The runtime service of the CRI.
+
+#![forbid(unsafe_code)]
