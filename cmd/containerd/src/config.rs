@@ -1,7 +1,5 @@
 //! The configuration file: versions, imports, migration, output.
 
-/// Durations as Go writes them.
-mod duration;
 /// Reading.
 mod load;
 /// Older versions.
@@ -15,6 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
 use core_plugin::Registry;
+use core_types::duration;
 use toml::{Table, Value};
 
 pub(crate) use load::{Remark, load, sections};

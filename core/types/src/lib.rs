@@ -6,6 +6,8 @@
 mod descriptor;
 /// Content digests, `sha256:<hex>`.
 mod digest;
+/// Durations as Go writes them.
+pub mod duration;
 /// The one error type that crosses a trait, with the API's kinds.
 mod error;
 /// The filter language of list requests.

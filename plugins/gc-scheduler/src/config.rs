@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use core_types::duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Section `io.containerd.gc.v1.scheduler`; names, meaning and defaults are containerd's.
@@ -32,16 +33,8 @@ impl Default for Config {
     }
 }
 
-pub(crate) fn text(duration: Duration) -> String {
-    match duration.as_millis() {
-        0 => "0s".to_owned(),
-        millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
-        millis => format!("{millis}ms"),
-    }
-}
-
 fn write<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&text(*duration))
+    to.serialize_str(&duration::format(*duration))
 }
 
 fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -49,34 +42,12 @@ fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no duration, write 100ms, 1.5s or 2m")))
 }
 
-/// A duration as Go writes it: numbers, maybe with a fraction, each with a unit. Negative ones become 0.
+/// A duration; a negative one counts as 0.
 fn parse(text: &str) -> Option<Duration> {
-    if text.strip_prefix('-').is_some_and(|rest| parse(rest).is_some()) {
-        return Some(Duration::ZERO);
+    match text.strip_prefix('-') {
+        Some(rest) => duration::parse(rest).map(|_| Duration::ZERO),
+        None => duration::parse(text),
     }
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text;
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "ns" => 1e-9,
-                "us" | "µs" | "μs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    if text.is_empty() { None } else { Duration::try_from_secs_f64(seconds).ok() }
 }
 
 #[cfg(test)]
