@@ -1,7 +1,13 @@
-//! The sandbox record: a group of containers that share namespaces, and what its shim was told about it.
+//! Sandboxes: groups of containers that share namespaces. Their record, and the trait of what runs them.
 
 #![forbid(unsafe_code)]
 
+/// What runs sandboxes.
+mod controller;
+/// What is stored of one.
 mod record;
 
+pub use controller::{
+    Controller, CreateOptions, Instance, NOT_READY, READY, SandboxExit, SandboxStatus,
+};
 pub use record::{Runtime, Sandbox};
