@@ -7,7 +7,5 @@ mod controller;
 /// What is stored of one.
 mod record;
 
-pub use controller::{
-    Controller, CreateOptions, Instance, NOT_READY, READY, SandboxExit, SandboxStatus,
-};
+pub use controller::{Controller, CreateOptions, Instance, NOT_READY, READY, SandboxExit, SandboxStatus};
 pub use record::{Runtime, Sandbox};
