@@ -8,6 +8,8 @@
 
 /// Extracting a layer onto a directory.
 mod apply;
+/// Copying a tree with all that belongs to it.
+mod copy;
 /// Recognising and undoing compression.
 mod decompress;
 /// Writing the difference of two trees as a layer.
@@ -36,6 +38,7 @@ mod writer;
 mod testing;
 
 pub use apply::{Applied, ApplyOptions, Whiteouts, apply};
+pub use copy::copy_tree;
 pub use decompress::{Compression, Decoder};
 pub use diff::{DiffOptions, write_diff};
 pub use entry::{Entry, Kind, Timestamp, Xattrs};

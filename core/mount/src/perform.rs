@@ -72,6 +72,18 @@ pub(crate) fn resolve(root: &Path, inner: &str) -> std::io::Result<Place> {
     Ok(Place { path: format!("/proc/self/fd/{}", opened.as_raw_fd()).into(), _opened: Some(opened) })
 }
 
+/// The path on the host of what is at `inner` when `root` is taken for the root directory: neither `..` nor links lead
+/// out of it.
+///
+/// # Errors
+/// NotFound and what else `openat2(2)` says.
+pub fn path_in_root(root: &Path, inner: &str) -> std::io::Result<PathBuf> {
+    match resolve(root, inner)? {
+        Place { path, _opened: None } => Ok(path),
+        Place { path, _opened: Some(_) } => std::fs::read_link(path),
+    }
+}
+
 fn perform(mount: &Mount, target: &Path) -> Result<()> {
     let options = options::parse(&mount.options)?;
     if options.flags.contains(MountFlags::BIND) || mount.kind == "bind" || mount.kind == "rbind" {

@@ -12,9 +12,12 @@ mod mount;
 mod namespace;
 /// What a child does between fork and exec.
 mod spawn;
+/// User namespaces and the network namespaces they own.
+mod user_namespace;
 
 pub use fds::{close_on_exec_from, take_inherited_fd};
 pub use memory::{limit_arenas, trim_memory};
 pub use mount::{MountAttributes, Propagation, mount_setattr};
 pub use namespace::{in_user_namespace, private_mount_namespace};
 pub use spawn::new_session;
+pub use user_namespace::{IdRange, UserMappings, with_owned_network_namespace};

@@ -7,8 +7,6 @@
 
 /// The section of the configuration file.
 mod config;
-/// Copying a tree with all that belongs to it.
-mod copy;
 /// The registration.
 mod plugin;
 /// The snapshotter itself.
@@ -17,6 +15,5 @@ mod snapshotter;
 mod tests;
 
 pub use config::Config;
-pub use copy::copy_tree;
 pub use plugin::registration;
 pub use snapshotter::NativeSnapshotter;

@@ -6,12 +6,11 @@ use std::{
 };
 
 use async_trait::async_trait;
+use core_archive::copy_tree;
 use core_mount::Mount;
 use core_snapshots::{Info, Kind, Snapshotter, Usage};
 use core_types::{Error, Labels, Result, ResultExt};
 use plugin_snapshot_storage::{Creation, Directories, Snapshot, Storage, disk_usage, remove_tree, run};
-
-use crate::copy_tree;
 
 /// Keeps each snapshot as a whole tree in a directory of its own.
 pub struct NativeSnapshotter(Arc<Inner>);

@@ -9,7 +9,9 @@ use std::{
 use core_snapshots::{Snapshotter, testsuite::entries};
 use core_types::Labels;
 
-use crate::{NativeSnapshotter, copy_tree, registration};
+use core_archive::copy_tree;
+
+use crate::{NativeSnapshotter, registration};
 
 fn make(root: &Path) -> Option<Arc<dyn Snapshotter>> {
     Some(Arc::new(NativeSnapshotter::open(root).unwrap()))
