@@ -66,6 +66,27 @@ impl Spec {
         Ok(())
     }
 
+    /// Adds capabilities that a program without root keeps when it runs others, written with `CAP_` in front. The
+    /// kernel wants them in every set.
+    ///
+    /// # Errors
+    /// InvalidArgument for a name without the prefix.
+    pub fn add_ambient_capabilities(&mut self, names: &[String]) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.add_capabilities(names)?;
+        for set in ["inheritable", "ambient"] {
+            let list = self.list(&["process", "capabilities"], set);
+            for name in names {
+                if !list.iter().any(|have| have.as_str() == Some(name)) {
+                    list.push(Value::String(name.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Takes capabilities away, written with `CAP_` in front.
     ///
     /// # Errors

@@ -27,7 +27,67 @@ const DEFAULT_DEVICES: [(u32, Option<u32>); 9] = [
     (5, Some(2)),
 ];
 
+/// A device node to make in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceNode {
+    /// Where, in the container.
+    pub path: String,
+    /// `b` for a block device, `c` for one of characters, `p` for a named pipe.
+    pub kind: String,
+    /// Major number.
+    pub major: i64,
+    /// Minor number.
+    pub minor: i64,
+    /// Permission bits; `None` for what the runtime takes.
+    pub mode: Option<u32>,
+    /// Owner; `None` for what the runtime takes.
+    pub uid: Option<u32>,
+    /// Group; `None` for what the runtime takes.
+    pub gid: Option<u32>,
+}
+
+impl DeviceNode {
+    /// The device at a path of the host, or all below a directory, with their paths there.
+    ///
+    /// # Errors
+    /// NotFound for a path that is not there, InvalidArgument for a file that is no device.
+    pub fn find(path: &Path) -> Result<Vec<Self>> {
+        devices_at(path, 0)
+    }
+
+    fn to_json(&self) -> Value {
+        let mut value = json!({"path": self.path, "type": self.kind, "major": self.major, "minor": self.minor});
+        for (key, number) in [("fileMode", self.mode), ("uid", self.uid), ("gid", self.gid)] {
+            if let (Some(number), Value::Object(object)) = (number, &mut value) {
+                object.insert(key.into(), json!(number));
+            }
+        }
+        value
+    }
+}
+
 impl Spec {
+    /// Makes a device node in the container and allows its use, `access` being some of `rwm`. One that is there
+    /// at the same path is replaced.
+    pub fn add_device(&mut self, device: &DeviceNode, access: &str) {
+        let list = self.list(&["linux"], "devices");
+        list.retain(|have| have["path"].as_str() != Some(&device.path));
+        list.push(device.to_json());
+        if matches!(device.kind.as_str(), "b" | "c") {
+            self.list(&["linux", "resources"], "devices").push(json!({
+                "allow": true, "type": device.kind, "major": device.major, "minor": device.minor, "access": access,
+            }));
+        }
+    }
+
+    /// Makes device nodes in the container without a rule for their use; see [`Spec::allow_all_devices`].
+    pub fn make_devices(&mut self, devices: &[DeviceNode]) {
+        let list = self.list(&["linux"], "devices");
+        let new = |device: &&DeviceNode| !list.iter().any(|have| have["path"].as_str() == Some(&device.path));
+        let made: Vec<Value> = devices.iter().filter(new).map(DeviceNode::to_json).collect();
+        list.extend(made);
+    }
+
     /// Lets the container use the devices that every program expects.
     pub fn allow_default_devices(&mut self) {
         let rules = self.list(&["linux", "resources"], "devices");
@@ -50,12 +110,7 @@ impl Spec {
     /// NotFound for a path that is not there, InvalidArgument for a file that is no device.
     pub fn add_devices(&mut self, path: &Path) -> Result<()> {
         for device in devices_at(path, 0)? {
-            let rule = json!({
-                "allow": true, "type": device["type"], "major": device["major"], "minor": device["minor"],
-                "access": "rwm",
-            });
-            self.list(&["linux"], "devices").push(device);
-            self.list(&["linux", "resources"], "devices").push(rule);
+            self.add_device(&device, "rwm");
         }
         Ok(())
     }
@@ -66,12 +121,12 @@ impl Spec {
     /// What reading `/dev` says.
     pub fn add_host_devices(&mut self) -> Result<()> {
         let devices = devices_at(Path::new("/dev"), 0)?;
-        self.list(&["linux"], "devices").extend(devices);
+        self.make_devices(&devices);
         Ok(())
     }
 }
 
-fn devices_at(path: &Path, depth: usize) -> Result<Vec<Value>> {
+fn devices_at(path: &Path, depth: usize) -> Result<Vec<DeviceNode>> {
     let metadata = fs::metadata(path).map_err(|error| Error::io(format!("device {}", path.display()), error))?;
     if !metadata.is_dir() {
         let device = device(path)?;
@@ -100,7 +155,7 @@ fn devices_at(path: &Path, depth: usize) -> Result<Vec<Value>> {
 }
 
 /// The node at `path`, `None` when it is another kind of file.
-fn device(path: &Path) -> Result<Option<Value>> {
+fn device(path: &Path) -> Result<Option<DeviceNode>> {
     let metadata =
         fs::symlink_metadata(path).map_err(|error| Error::io(format!("device {}", path.display()), error))?;
     let kind = metadata.file_type();
@@ -109,15 +164,15 @@ fn device(path: &Path) -> Result<Option<Value>> {
         (_, true) => "c",
         _ => return Ok(None),
     };
-    Ok(Some(json!({
-        "path": path.to_string_lossy(),
-        "type": kind,
-        "major": rustix::fs::major(metadata.rdev()),
-        "minor": rustix::fs::minor(metadata.rdev()),
-        "fileMode": metadata.mode() & 0o7777,
-        "uid": metadata.uid(),
-        "gid": metadata.gid(),
-    })))
+    Ok(Some(DeviceNode {
+        path: path.to_string_lossy().into_owned(),
+        kind: kind.to_owned(),
+        major: rustix::fs::major(metadata.rdev()).into(),
+        minor: rustix::fs::minor(metadata.rdev()).into(),
+        mode: Some(metadata.mode() & 0o7777),
+        uid: Some(metadata.uid()),
+        gid: Some(metadata.gid()),
+    }))
 }
 
 #[cfg(test)]

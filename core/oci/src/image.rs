@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use core_types::{Error, Labels, Result};
 use serde::Deserialize;
 
@@ -7,6 +9,8 @@ use crate::{Spec, env};
 const MAX_CONFIG: usize = 8 << 20;
 /// Most arguments or variables that an image may give.
 const MAX_ITEMS: usize = 64 * 1024;
+/// Most volumes that an image may declare.
+const MAX_VOLUMES: usize = 1024;
 
 /// An image configuration (OCI image specification, `config.md`), read from bytes that are not trusted.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,6 +51,9 @@ pub struct RunConfig {
     /// Signal that stops it.
     #[serde(default, deserialize_with = "null_default")]
     pub stop_signal: String,
+    /// Directories that hold data of their own, see [`ImageConfig::volumes`].
+    #[serde(default, deserialize_with = "null_default")]
+    volumes: BTreeMap<String, serde_json::Value>,
     /// Labels, see [`ImageConfig::labels`].
     #[serde(default, deserialize_with = "null_default")]
     labels: Labels,
@@ -77,7 +84,11 @@ impl ImageConfig {
         if lists.iter().any(|list| list.len() > MAX_ITEMS) {
             return Err(Error::invalid_argument(format!("image configuration has a list of over {MAX_ITEMS} items")));
         }
-        let texts = lists.into_iter().flatten().chain([&config.user, &config.working_dir]);
+        if config.volumes.len() > MAX_VOLUMES {
+            return Err(Error::invalid_argument(format!("image configuration has over {MAX_VOLUMES} volumes")));
+        }
+        let texts = lists.into_iter().flatten().chain([&config.user, &config.working_dir, &config.stop_signal]);
+        let texts = texts.chain(config.volumes.keys());
         if texts.into_iter().any(|text| text.contains('\0')) {
             return Err(Error::invalid_argument("image configuration has a text with a zero byte"));
         }
@@ -92,6 +103,30 @@ impl ImageConfig {
         let kept = |key: &str, value: &str| !own(key) && core_types::labels::validate(key, value).is_ok();
         self.config.labels.iter().filter(|(key, value)| kept(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
     }
+}
+
+impl ImageConfig {
+    /// Directories that the image declares as volumes: absolute, without `.` and `..`, sorted, each once. The root
+    /// directory is none.
+    pub fn volumes(&self) -> Vec<String> {
+        let clean: BTreeSet<String> = self.config.volumes.keys().map(|path| clean_absolute(path)).collect();
+        clean.into_iter().filter(|path| path != "/").collect()
+    }
+}
+
+/// The absolute form of a path, with `.`, `..` and doubled slashes taken out by its text alone.
+fn clean_absolute(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 impl Spec {
@@ -148,6 +183,12 @@ mod tests {
         );
         let labels = ImageConfig::from_slice(json.as_bytes()).unwrap().labels();
         assert_eq!(labels.into_keys().collect::<Vec<_>>(), ["ok"]);
+    }
+
+    #[test]
+    fn volumes_are_absolute_and_stay_inside() {
+        let json = br#"{"config":{"Volumes":{"data":{},"/data/":{},"/a/../../b":{},"/":{},"..":null}}}"#;
+        assert_eq!(ImageConfig::from_slice(json).unwrap().volumes(), ["/b", "/data"]);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 
 /// Sets of Linux capabilities.
 mod capabilities;
+/// Devices described by files of the Container Device Interface.
+mod cdi;
 /// The specification every Linux container starts from.
 mod defaults;
 /// Device nodes and the cgroup rules for them.
@@ -30,6 +32,8 @@ mod spec;
 mod users;
 
 pub use capabilities::{DEFAULT_CAPABILITIES, current_capabilities};
+pub use cdi::{CdiInjection, CdiRegistry};
+pub use devices::DeviceNode;
 pub use image::{ImageConfig, RunConfig};
 pub use mounts::BindMount;
 pub use options::{IdMapping, NAMESPACE_TYPES};

@@ -92,6 +92,28 @@ impl Spec {
         }
     }
 
+    /// Takes the mounts at a destination away.
+    pub fn remove_mounts(&mut self, destination: &str) {
+        self.list(&[], "mounts").retain(|have| have["destination"].as_str() != Some(destination));
+    }
+
+    /// Shows the host's `/sys` read-only in the place of a new one, which a container in the host's network and
+    /// a user namespace of its own may not mount. What is bound there already stays.
+    pub fn bind_host_sys(&mut self) {
+        let bind = json!({
+            "destination": "/sys",
+            "type": "bind",
+            "source": "/sys",
+            "options": ["rbind", "rro", "nosuid", "nodev", "noexec"],
+        });
+        let list = self.list(&[], "mounts");
+        match list.iter_mut().find(|have| have["destination"] == "/sys") {
+            Some(have) if have["type"] == "sysfs" => *have = bind,
+            Some(_) => {}
+            None => list.push(bind),
+        }
+    }
+
     /// Makes mounts of a type writable.
     pub(crate) fn make_writable(&mut self, kind: &str) {
         for mount in self.list(&[], "mounts").iter_mut().filter(|mount| mount["type"].as_str() == Some(kind)) {

@@ -34,7 +34,8 @@ impl IdMapping {
         Ok(Self { container: number(container)?, host: number(host)?, size: number(size)? })
     }
 
-    fn to_json(self) -> Value {
+    /// As the runtime specification has it.
+    pub fn to_json(self) -> Value {
         json!({"containerID": self.container, "hostID": self.host, "size": self.size})
     }
 }
@@ -186,7 +187,13 @@ impl Spec {
     /// PermissionDenied when the kernel does not tell this process's capabilities.
     pub fn set_privileged(&mut self) -> Result<()> {
         let all = current_capabilities()?;
-        self.set_capabilities(&all);
+        self.lift_confinement(&all);
+        Ok(())
+    }
+
+    /// [`Spec::set_privileged`] with the capabilities that are given.
+    pub fn lift_confinement(&mut self, capabilities: &[String]) {
+        self.set_capabilities(capabilities);
         self.make_writable("sysfs");
         self.make_writable("cgroup");
         let linux = self.object(&["linux"]);
@@ -197,7 +204,6 @@ impl Spec {
         for key in ["selinuxLabel", "apparmorProfile"] {
             process.shift_remove(key);
         }
-        Ok(())
     }
 }
 

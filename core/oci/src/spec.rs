@@ -70,13 +70,14 @@ impl Spec {
         self.0.get("process").and_then(Value::as_object).cloned().unwrap_or_default()
     }
 
-    /// The object at a path of keys; made when it is not there.
-    pub(crate) fn object(&mut self, path: &[&str]) -> &mut Map<String, Value> {
+    /// The object at a path of keys, to be patched; made when it is not there. Use this for fields that have no
+    /// method of their own.
+    pub fn object(&mut self, path: &[&str]) -> &mut Map<String, Value> {
         path.iter().fold(&mut self.0, |object, key| object_at(object, key))
     }
 
-    /// The list `key` in the object at `path`; made when it is not there.
-    pub(crate) fn list(&mut self, path: &[&str], key: &str) -> &mut Vec<Value> {
+    /// The list `key` in the object at `path`, to be patched; made when it is not there.
+    pub fn list(&mut self, path: &[&str], key: &str) -> &mut Vec<Value> {
         let slot = self.object(path).entry(key).or_insert(Value::Null);
         if !slot.is_array() {
             *slot = Value::Array(Vec::new());
