@@ -17,6 +17,9 @@ mod container;
 mod devices;
 /// What can be wrong with a request.
 mod error;
+/// Requests and hosts for tests.
+#[cfg(test)]
+mod fixture;
 /// What the host can do, and where it is looked up.
 mod host;
 /// What specifications are made from, and what comes of it.
