@@ -14,6 +14,8 @@ use file::SpecFile;
 mod edits;
 /// Files that describe devices.
 mod file;
+/// As much of YAML as those files use.
+mod yaml;
 
 /// Most files that are read from a directory.
 const MAX_FILES: usize = 4096;

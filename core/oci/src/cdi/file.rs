@@ -7,7 +7,7 @@ use std::{
 use core_types::{Error, Result};
 use serde::Deserialize;
 
-use super::edits::Edits;
+use super::{edits::Edits, yaml};
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 8 << 20;
@@ -52,10 +52,12 @@ impl SpecFile {
             return Err(Error::invalid_argument(format!("is not a file of at most {MAX_FILE} bytes")));
         }
         let text = fs::read(path).map_err(failed)?;
-        if path.extension().is_none_or(|end| end != "json") {
-            return Err(Error::unimplemented("CDI specifications in YAML are not read; write it as JSON"));
-        }
-        let written = serde_json::from_slice(&text).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let written = if path.extension().is_some_and(|end| end == "json") {
+            serde_json::from_slice(&text)
+        } else {
+            serde_json::from_value(yaml::parse(&text)?)
+        };
+        let written = written.map_err(|error| Error::invalid_argument(error.to_string()))?;
         Self::check(path, priority, written)
     }
 

@@ -170,8 +170,8 @@ fn bad_mounts_are_refused_by_field() {
 
 #[test]
 fn volumes_of_the_image() {
-    let mut case = Case::default();
-    case.image = image(r#"{"config":{"Cmd":["x"],"Volumes":{"/data":{},"/db/../log":{},"var":{}}}}"#);
+    let image = image(r#"{"config":{"Cmd":["x"],"Volumes":{"/data":{},"/db/../log":{},"var":{}}}}"#);
+    let mut case = Case { image, ..Case::default() };
     case.config.mounts = vec![bind("/log", "/h")];
     let made = case.container().unwrap();
     let volume = |container_path: &str, host_path: &str| Volume {
