@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apparmor;
 /// Sets of Linux capabilities.
 mod capabilities;
 /// Devices described by files of the Container Device Interface.

@@ -166,9 +166,7 @@ impl HostFiles for LocalHost {
     }
 
     fn has_apparmor_profile(&self, name: &str) -> Result<bool> {
-        let list = format!("{APPARMOR}/profiles");
-        let text = fs::read_to_string(&list).map_err(|error| Error::io(format!("read {list}"), error))?;
-        Ok(text.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("))))
+        core_oci::apparmor::is_loaded(name)
     }
 
     fn mounts(&self) -> Result<Vec<MountInfo>> {

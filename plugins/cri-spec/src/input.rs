@@ -206,7 +206,8 @@ pub struct ContainerSpec {
     pub mount_label: String,
     /// Paths of the host to be labelled with `mount_label`; empty without SELinux.
     pub relabel: Vec<PathBuf>,
-    /// Whether [`crate::APPARMOR_DEFAULT_PROFILE`] must be loaded before the start.
+    /// Whether [`crate::APPARMOR_DEFAULT_PROFILE`] must be loaded before the start, see
+    /// [`core_oci::apparmor::load_default`].
     pub needs_default_apparmor: bool,
 }
 
