@@ -55,7 +55,10 @@ fn drives_a_running_task() {
     let out = daemon.go_ctr(&["tasks", "exec", "--exec-id", "e1", &id, "/bin/sh", "-c", "echo hello; exit 3"]);
     assert_eq!((out.code, out.stdout.as_str()), (3, "hello\n"), "{out:?}");
     let out = daemon.go_ctr(&["tasks", "exec", "--exec-id", "e2", &id, "/no/such"]);
-    assert!(out.code == 1 && out.stderr.contains("no such file"), "{out:?}");
+    // Its wait for the process begins before the start.
+    assert!(out.code == 1 && out.stderr.starts_with("ctr: ") && out.stderr.contains("no such file"), "{out:?}");
+    // And the id is free again.
+    assert_eq!(daemon.go_ctr(&["tasks", "exec", "--exec-id", "e2", &id, "/bin/echo", "again"]).ok(), "again\n");
     daemon.go_ctr(&["tasks", "pause", &id]).ok();
     assert!(daemon.go_ctr(&["tasks", "ls"]).ok().contains("PAUSED"));
     daemon.go_ctr(&["tasks", "resume", &id]).ok();

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::{
     Container, Event, ExitRecord, Host, OciRuntime, Process, RuntimeOptions, Stdio,
     console::ConsoleSocket,
-    runtime::Streams,
+    runtime::{NO_MESSAGE, Streams},
     stdio::{Owner, ProcessIo},
 };
 
@@ -132,8 +132,14 @@ pub(crate) async fn launch(
 ) -> Result<Result<ProcessIo>> {
     if !stdio.terminal {
         let (mut io, streams) = ProcessIo::open(stdio, owner, &host.reaper).await?;
-        call(None, Streams::Container(streams)).await?;
-        return Ok(io.connect_stdin().map(|()| io));
+        if let Err(error) = call(None, Streams::Container(streams)).await {
+            return Err(match io.complaint() {
+                // What the runtime logged is the better text, and usually the same.
+                Some(complaint) if error.message().ends_with(NO_MESSAGE) => error.context(complaint),
+                _ => error,
+            });
+        }
+        return Ok(io.connect().map(|()| io));
     }
     let socket = ConsoleSocket::new()?;
     call(Some(&socket.path()), Streams::Capture(None)).await?;

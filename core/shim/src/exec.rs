@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::SystemTime,
 };
 
 use core_types::{Error, Result};
@@ -14,6 +15,9 @@ use crate::{
     create::{launch, read_pid},
     stdio::Owner,
 };
+
+/// Exit code of a process that could not be started; containerd's number for an exit that is not known.
+pub(crate) const NOT_STARTED: u32 = 255;
 
 /// What is to be executed in a container.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +99,8 @@ impl Container {
         Ok(())
     }
 
-    /// Starts an exec.
+    /// Starts an exec. One that fails to start is a stopped process from then on, with the exit code
+    /// [`NOT_STARTED`]: whoever waits for it gets an answer.
     ///
     /// # Errors
     /// NotFound; FailedPrecondition when it was started before or init has ended; the runtime's own message.
@@ -106,6 +111,14 @@ impl Container {
             let status = process.status().name();
             return Err(Error::failed_precondition(format!("cannot start a {status} process")));
         }
+        let started = self.launch_exec(&process).await;
+        if started.is_err() && process.pid() == 0 {
+            process.set_exited(Exit { pid: 0, status: NOT_STARTED, at: SystemTime::now() });
+        }
+        started
+    }
+
+    async fn launch_exec(self: &Arc<Self>, process: &Arc<Process>) -> Result<u32> {
         if self.exited() {
             let message = format!("container {} init process is not running", self.id);
             return Err(Error::failed_precondition(message));
@@ -140,7 +153,7 @@ impl Container {
             tokio::spawn(self.clone().exec_exit(process.clone(), exit, busy));
             return Err(error);
         }
-        self.host.emit(Event::ExecStarted { id: self.id.clone(), exec_id: exec_id.to_owned(), pid });
+        self.host.emit(Event::ExecStarted { id: self.id.clone(), exec_id: process.id().to_owned(), pid });
         tokio::spawn(self.clone().exec_exit(process.clone(), exit, busy));
         Ok(pid)
     }
@@ -161,7 +174,7 @@ impl Container {
         }
         self.execs().remove(exec_id);
         // One that was never started has no exit of its own.
-        Ok(process.exit().unwrap_or(Exit { pid: 0, status: 0, at: std::time::SystemTime::UNIX_EPOCH }))
+        Ok(process.exit().unwrap_or(Exit { pid: 0, status: 0, at: SystemTime::UNIX_EPOCH }))
     }
 }
 

@@ -26,6 +26,9 @@ const SHORT: Duration = Duration::from_secs(20);
 /// More than any answer or message of a runtime that is of use.
 const MAX_OUTPUT: u64 = 4 << 20;
 
+/// The end of an error when the runtime did not say what was wrong.
+pub(crate) const NO_MESSAGE: &str = "without a message";
+
 /// How a runtime is to be called.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeOptions {
@@ -199,7 +202,7 @@ impl OciRuntime {
                 let status = status.unwrap_or(255);
                 let message = last_error(&self.log, log_start)
                     .or_else(|| captured.and_then(text))
-                    .unwrap_or_else(|| format!("exit status {status}, without a message"));
+                    .unwrap_or_else(|| format!("exit status {status}, {NO_MESSAGE}"));
                 Err(Error::unknown(format!("{failed}: {message}")))
             }
         }

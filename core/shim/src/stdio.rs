@@ -14,7 +14,7 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     pipe::{PipeFlags, pipe_with},
 };
-use tokio::{net::unix::pipe, task::JoinHandle};
+use tokio::{net::unix::pipe, sync::watch, task::JoinHandle};
 
 use crate::{
     console::Console,
@@ -22,7 +22,7 @@ use crate::{
     reaper::Reaper,
 };
 
-/// How long a deleted process's output is waited for, when something still holds it open.
+/// How long a deleted process's output may take to be written, when nobody reads it.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Output is moved in pieces of a pipe's atomic size, so the buffer is small.
 pub(crate) const BUFFER: usize = 4096;
@@ -60,10 +60,11 @@ pub(crate) struct ChildStreams {
 
 /// The ends that the shim keeps while a process exists.
 ///
-/// Output FIFOs are given to the process itself, so output needs no copying; the shim holds their other ends, so
-/// that the process does not notice when the daemon goes away and comes back. Input is copied from its FIFO,
-/// which is opened only once the process exists: what waits for that, and then asks to close it, must not come
-/// too early.
+/// The FIFO of standard output is given to the process itself, so output needs no copying; the shim holds its
+/// other end, so that the process does not notice when the daemon goes away and comes back. Standard error goes
+/// through a pipe: the runtime has it before the process does, and complains on it when it fails. That is copied
+/// only once the process exists, and otherwise becomes part of the error. Input is copied from its FIFO, which is
+/// opened only then too: what waits for that, and then asks to close it, must not come too early.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessIo {
     stdin: Option<OwnedFd>,
@@ -71,12 +72,17 @@ pub(crate) struct ProcessIo {
     unconnected: Option<(PathBuf, OwnedFd)>,
     input: Option<JoinHandle<()>>,
     kept: Vec<OwnedFd>,
+    /// Pipes whose copying has not begun, and where they lead.
+    held_back: Vec<(pipe::Receiver, Sink)>,
     copies: Vec<JoinHandle<()>>,
+    /// Told when the process has ended: then there is nothing to copy but what the pipes hold.
+    ended: watch::Sender<bool>,
     logger: Option<Logger>,
     pub(crate) console: Option<Console>,
 }
 
 /// Where output goes.
+#[derive(Debug)]
 pub(crate) enum Sink {
     Nowhere,
     Pipe(pipe::Sender),
@@ -155,7 +161,7 @@ impl ProcessIo {
             // A file takes both streams, whatever standard error says.
             child.stderr = match &stdout {
                 Target::File(_) if stdio.stdout.starts_with("file://") => io.open_output(&stdout)?,
-                _ => io.open_output(&Target::parse(&stdio.stderr)?)?,
+                _ => io.open_error(&Target::parse(&stdio.stderr)?)?,
             };
         }
         if owner.uid != 0 || owner.gid != 0 {
@@ -169,14 +175,30 @@ impl ProcessIo {
         Ok((io, child))
     }
 
-    /// Opens standard input, for a process that exists.
-    pub(crate) fn connect_stdin(&mut self) -> Result<()> {
+    /// Begins to copy, for a process that exists.
+    pub(crate) fn connect(&mut self) -> Result<()> {
+        for (reader, sink) in self.held_back.drain(..) {
+            self.copies.push(tokio::spawn(copy(reader, sink, self.ended.subscribe())));
+        }
         let Some((path, writer)) = self.unconnected.take() else { return Ok(()) };
         let doing = |error| Error::io("copy standard input", error);
         let reader = pipe::Receiver::from_owned_fd(self.open_stdin(&path)?).map_err(doing)?;
         let writer = pipe::Sender::from_owned_fd(writer).map_err(doing)?;
-        self.input = Some(tokio::spawn(copy(reader, Sink::Pipe(writer))));
+        self.input = Some(tokio::spawn(copy(reader, Sink::Pipe(writer), watch::Sender::new(false).subscribe())));
         Ok(())
+    }
+
+    /// What is in the pipes of a process that came to nothing.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let mut bytes = Vec::new();
+        for (reader, _) in &self.held_back {
+            let mut buffer = vec![0; BUFFER];
+            if let Ok(count) = rustix::io::read(reader, &mut buffer) {
+                bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        (!text.is_empty()).then_some(text)
     }
 
     /// Opens the streams of a process with a terminal, whose output is then copied from `master`.
@@ -233,14 +255,25 @@ impl ProcessIo {
             Target::File(path) => {
                 // Not given to the process, which could truncate it or read what others have written.
                 let sink = Sink::File(open_file(path)?);
-                let doing = |error| Error::io("copy output to a file", error);
-                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| doing(error.into()))?;
-                let reader = pipe::Receiver::from_owned_fd(reader).map_err(doing)?;
-                self.copies.push(tokio::spawn(copy(reader, sink)));
-                Ok(Some(writer))
+                self.through_pipe(sink).map(Some)
             }
             Target::Binary(_) => Err(Error::invalid_argument("a log program takes both streams: it belongs in stdout")),
         }
+    }
+
+    /// As [`open_output`](Self::open_output), with a pipe in front of a FIFO.
+    fn open_error(&mut self, target: &Target) -> Result<Option<OwnedFd>> {
+        let Target::Fifo(path) = target else { return self.open_output(target) };
+        let sink = Sink::Pipe(sender(self.open_fifo(path)?)?);
+        self.through_pipe(sink).map(Some)
+    }
+
+    /// A pipe whose content goes to `sink` once the process exists.
+    fn through_pipe(&mut self, sink: Sink) -> Result<OwnedFd> {
+        let doing = |error| Error::io("make a pipe for output", error);
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| doing(error.into()))?;
+        self.held_back.push((pipe::Receiver::from_owned_fd(reader).map_err(doing)?, sink));
+        Ok(writer)
     }
 
     /// Lets standard input end once its other writers are gone.
@@ -251,6 +284,7 @@ impl ProcessIo {
     /// Waits for output that is still being copied, for a limited time, and closes everything.
     pub(crate) async fn finish(mut self) {
         self.stdin = None;
+        self.ended.send_replace(true);
         if let Some(console) = self.console.take() {
             self.copies.extend(console.into_copy());
         }
@@ -274,10 +308,32 @@ impl Drop for ProcessIo {
     }
 }
 
-async fn copy(reader: pipe::Receiver, mut sink: Sink) {
-    let mut buffer = vec![0; BUFFER];
-    while reader.readable().await.is_ok() {
-        match reader.try_read(&mut buffer) {
+/// Copies until the pipe ends, or until it is empty after `ended` was told: others may hold it open for long, but
+/// what the process itself wrote is in it by then.
+async fn copy(reader: pipe::Receiver, mut sink: Sink, mut ended: watch::Receiver<bool>) {
+    let mut buffer = Vec::new();
+    let mut last = false;
+    loop {
+        if !last {
+            tokio::select! {
+                ready = reader.readable() => if ready.is_err() { return },
+                told = async { ended.wait_for(|ended| *ended).await.is_ok() } => if told {
+                    last = true;
+                } else if reader.readable().await.is_err() {
+                    // Nobody will tell: it ends with the pipe.
+                    return;
+                },
+            }
+        }
+        // A process that writes nothing takes no memory.
+        buffer.resize(BUFFER, 0);
+        // At the end the pipe itself is asked: what the event loop knows may be older than the last bytes.
+        let count = if last {
+            rustix::io::read(&reader, &mut buffer).map_err(io::Error::from)
+        } else {
+            reader.try_read(&mut buffer)
+        };
+        match count {
             Ok(0) => return,
             Ok(count) => {
                 let written = sink.write_all(buffer.get(..count).unwrap_or_default()).await;
@@ -287,7 +343,8 @@ async fn copy(reader: pipe::Receiver, mut sink: Sink) {
                     return;
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !last => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
     }
@@ -316,7 +373,7 @@ fn open_file(path: &Path) -> Result<File> {
 }
 
 fn sender(fd: OwnedFd) -> Result<pipe::Sender> {
-    pipe::Sender::from_owned_fd(fd).map_err(|error| Error::io("write the terminal's output", error))
+    pipe::Sender::from_owned_fd(fd).map_err(|error| Error::io("write output", error))
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ fn failures_are_told_and_leave_nothing() {
         let mut all = vec!["run", "--rm"];
         all.extend(args);
         let text = setup.daemon.ctr(&all).refused();
-        assert!(text.lines().last().is_some_and(|line| line.starts_with("ctr: ")), "{args:?}: {text}");
+        assert!(text.starts_with("ctr: ") && text.lines().count() == 1, "{args:?}: {text}");
         text
     };
     let text = fails(&[&setup.name, &id, "/no/such/program"]);

@@ -60,8 +60,7 @@ fn further_processes() {
     for _ in 0..2 {
         // The id is free again after the failure.
         let text = ctr(&["tasks", "exec", "--exec-id", "e2", &id, "/no/such"]).refused();
-        let last = text.lines().last().unwrap_or_default();
-        assert!(last.starts_with("ctr: ") && last.contains("no such file"), "{text}");
+        assert!(text.lines().count() == 1 && text.starts_with("ctr: ") && text.contains("no such file"), "{text}");
     }
     ctr(&["tasks", "exec", "-d", "--exec-id", "e3", &id, "/bin/sleep", "500"]).ok();
     let twice = ctr(&["tasks", "exec", "--exec-id", "e3", &id, "/bin/true"]).refused();

@@ -1,5 +1,6 @@
 //! Processes beside init.
 
+use containerd_api::v1::types::Status;
 use serde_json::json;
 
 use crate::setup::{Shim, Streams, World, with_runc};
@@ -80,10 +81,19 @@ fn a_missing_program_is_an_error_and_no_exit() {
     with_runc(async |world| {
         world.daemon();
         let shim = sleeper(&world).await;
-        shim.exec("e", json!(["/no/such/program"]), &Streams::default()).await.unwrap();
-        let error = shim.start("e").await.unwrap_err();
+        let mut io = Streams::new("e");
+        shim.exec("e", json!(["/no/such/program"]), &io).await.unwrap();
+        // Who waits from before the start gets an answer too.
+        let (code, error) = tokio::join!(shim.wait("e"), async { shim.start("e").await.unwrap_err() });
         assert!(error.message.contains("/no/such/program"), "{error}");
-        shim.delete("e").await.unwrap();
+        assert_eq!(io.errors_now(), "", "what the runtime says is in the error alone");
+        assert_eq!(code.unwrap(), 255);
+        assert_eq!(shim.wait("e").await.unwrap(), 255);
+        let state = shim.state("e").await.unwrap();
+        assert_eq!((state.status(), state.exit_status, state.pid), (Status::Stopped, 255, 0));
+        assert!(state.exited_at.is_some_and(|at| at.seconds > 0));
+        assert!(shim.start("e").await.unwrap_err().message.contains("cannot start a stopped process"));
+        assert_eq!(shim.delete("e").await.unwrap().exit_status, 255);
         end(&shim).await;
         world.topic("/tasks/delete", 1).await;
         assert_eq!(world.topics().iter().filter(|topic| *topic == "/tasks/exit").count(), 1);

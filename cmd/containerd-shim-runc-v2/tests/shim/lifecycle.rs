@@ -119,8 +119,10 @@ fn a_missing_entrypoint_is_an_error_and_no_exit() {
         world.daemon();
         let dir = world.bundle("m", json!(["/no/such/program"]), json!({}));
         let shim = world.shim("m", &dir).await;
-        let error = shim.create("m", &dir, &Streams::default()).await.unwrap_err();
+        let mut io = Streams::new("m");
+        let error = shim.create("m", &dir, &io).await.unwrap_err();
         assert!(error.message.contains("/no/such/program"), "{error}");
+        assert_eq!(io.errors_now(), "", "what the runtime says is in the error alone");
         assert!(error.message.starts_with("OCI runtime create failed"), "{error}");
         assert_eq!(shim.state("").await.unwrap_err().code, 5);
         let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();

@@ -360,6 +360,14 @@ impl Streams {
         read_until(self.out.as_mut().unwrap(), wanted).await
     }
 
+    /// What is there of standard error.
+    pub(crate) fn errors_now(&mut self) -> String {
+        let mut text = Vec::new();
+        // An error says that there is nothing more now.
+        let _ = self.err.as_mut().unwrap().read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     pub(crate) async fn errors(&mut self, wanted: &str) -> String {
         read_until(self.err.as_mut().unwrap(), wanted).await
     }

@@ -50,7 +50,7 @@ async fn a_fifo_carries_output_and_survives_its_reader() {
     let mut command = shell("read a; echo got $a; cat; echo end", streams);
     let (_, exit) = reaper.spawn(&mut command).unwrap();
     drop(command);
-    io.connect_stdin().unwrap();
+    io.connect().unwrap();
     let mut writer = File::options().write(true).open(&stdio.stdin).unwrap();
     writer.write_all(b"one\ntwo\n").unwrap();
     drop(writer);
@@ -72,10 +72,11 @@ async fn a_file_takes_both_streams() {
     let dir = Dir::new("file");
     let path = dir.0.join("sub/log file");
     let stdio = Stdio { stdout: format!("file://{}/sub/log%20file", dir.0.display()), ..Stdio::default() };
-    let (io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
+    let (mut io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
     let mut command = shell("echo out; echo err >&2", streams);
     let (_, exit) = reaper.spawn(&mut command).unwrap();
     drop(command);
+    io.connect().unwrap();
     exit.await.unwrap();
     io.finish().await;
     let text = std::fs::read_to_string(path).unwrap();
@@ -118,4 +119,46 @@ async fn what_cannot_be_opened_is_named() {
     assert!(ProcessIo::open(&odd, OWNER, &reaper).await.is_err());
     let absent = Stdio { stdout: "binary:///nonexistent/logger".into(), ..Stdio::default() };
     assert!(ProcessIo::open(&absent, OWNER, &reaper).await.is_err());
+}
+
+#[tokio::test]
+async fn standard_error_is_held_back_until_the_process_exists() {
+    let reaper = Reaper::start().unwrap();
+    let dir = Dir::new("held");
+    let stdio = Stdio { stderr: dir.fifo("err"), ..Stdio::default() };
+    let mut reader = File::from(open(Path::new(&stdio.stderr), OFlags::RDONLY | OFlags::NONBLOCK).unwrap());
+    let run = async |io: &mut ProcessIo, streams, connect: bool| {
+        // The child of the child holds the stream for long after the end.
+        let mut command = shell("echo complaint >&2; sleep 1000 & echo $! >&2", streams);
+        let (_, exit) = reaper.spawn(&mut command).unwrap();
+        drop(command);
+        if connect {
+            io.connect().unwrap();
+        }
+        exit.await.unwrap();
+    };
+    let kill = |text: &str| {
+        let pid = text.lines().last().unwrap().parse().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL)
+            .unwrap();
+    };
+
+    let (mut io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
+    run(&mut io, streams, false).await;
+    let complaint = io.complaint().unwrap();
+    assert!(complaint.starts_with("complaint\n"), "{complaint}");
+    kill(&complaint);
+    drop(io);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "", "nothing reached the reader");
+
+    let (mut io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
+    run(&mut io, streams, true).await;
+    let before = std::time::Instant::now();
+    io.finish().await;
+    assert!(before.elapsed() < DRAIN, "what holds the stream open is not waited for");
+    reader.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("complaint\n"), "{text}");
+    kill(&text);
 }
