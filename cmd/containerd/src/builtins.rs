@@ -24,6 +24,7 @@ pub(crate) fn registry() -> Result<Registry> {
         plugin_gc_scheduler::registration(),
         plugin_diff_walking::registration(),
         plugin_transfer_local::registration(),
+        plugin_cri_images::registration(),
     ];
     let all = storage.into_iter().chain(runtime::plugins()).chain(plugin_services::plugins()).chain(servers::plugins());
     for plugin in all {

@@ -19,12 +19,14 @@ mod pull;
 mod push;
 /// Names for what was transferred.
 mod save;
+/// Unpacking what is in the store.
+mod stored;
 /// Sources, destinations, progress and the trait of who transfers.
 mod types;
 
 pub use backend::{Backend, Verifier};
 pub use local::{LocalTransferer, Settings};
 pub use types::{
-    Destination, Export, ImageReference, ImageStore, Import, Progress, ProgressSink, Registry, Source, Transferer,
-    UnpackConfiguration,
+    Destination, Export, ImageReference, ImageStore, Import, Progress, ProgressSink, PullOptions, Registry, Source,
+    Transferer, UnpackConfiguration,
 };

@@ -138,6 +138,11 @@ impl LocalTransferer {
     async fn tag(&self, job: &Job, from: &ImageStore, to: &ImageStore) -> Result<()> {
         let images = self.backend.images(&job.scope);
         let image = images.get(&from.name).await?;
+        self.unpack_stored(job, &image.target, to).await?;
+        // Without a name the image keeps the one it has, and is only unpacked.
+        if to.name.is_empty() && to.extra_references.is_empty() && !to.unpacks.is_empty() {
+            return Ok(());
+        }
         crate::save::save(images.as_ref(), to, &image.target, false).await.map(|_| ())
     }
 }

@@ -55,11 +55,17 @@ impl LocalTransferer {
             .progress
             .as_ref()
             .map(|sink| Arc::new(Tracker::new(Arc::clone(sink), &registry.reference)) as Arc<dyn Observer>);
+        let mut unpack = self.unpack_targets(&job.scope, store)?;
+        for target in &mut unpack {
+            target.sync |= registry.pull.sync;
+        }
         let request = Request {
             platforms: platforms(store),
             all_metadata: store.all_metadata,
             manifest_limit: usize::try_from(store.manifest_limit).unwrap_or(0),
-            unpack: self.unpack_targets(&job.scope, store)?,
+            unpack,
+            downloads: registry.pull.downloads.clone(),
+            discard_layers: registry.pull.discard_layers,
             origin: Some((bare_host(reference.host()), reference.repository().to_owned())),
             observer,
             hold: Some(self.backend.hold(&job.scope)),

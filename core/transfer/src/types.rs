@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use core_remotes::Credentials;
 use core_streaming::{ByteSink, ByteSource};
 use core_types::{Descriptor, Labels, Platform, Result, Scope};
+use tokio::sync::Semaphore;
 
 /// An image in a registry (message `OCIRegistry`).
 #[derive(Clone, Default)]
@@ -18,6 +19,19 @@ pub struct Registry {
     pub host_dir: Option<PathBuf>,
     /// `http` or `https` for a host without configuration.
     pub default_scheme: Option<String>,
+    /// How this pull differs from the others of the daemon.
+    pub pull: PullOptions,
+}
+
+/// How a pull differs from the others of the daemon.
+#[derive(Clone, Debug, Default)]
+pub struct PullOptions {
+    /// Counts downloads in place of the daemon's own limit.
+    pub downloads: Option<Arc<Semaphore>>,
+    /// Flush layers to disk before they are committed, whatever the daemon's configuration says.
+    pub sync: bool,
+    /// Leave layers to garbage collection once they are unpacked.
+    pub discard_layers: bool,
 }
 
 impl fmt::Debug for Registry {

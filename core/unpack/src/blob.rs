@@ -11,6 +11,8 @@ use crate::{Event, Request, engine::Engine, request::ingest_reference, tee::Feed
 const MAX_WAIT: Duration = Duration::from_secs(600);
 /// How many bytes between two reports.
 const REPORT_EVERY: u64 = 1024 * 1024;
+/// How much time between two reports of a slow download.
+const REPORT_AFTER: Duration = Duration::from_millis(500);
 
 /// How a blob came to be in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,8 @@ impl Engine {
     /// is copied to `feed`, which then is finished; otherwise `feed` is dropped at once.
     pub(crate) async fn store(&self, request: &Request, descriptor: &Descriptor, feed: Option<Feed>) -> Result<Stored> {
         let _one = self.locks.lock(&format!("blob {} {}", request.scope, descriptor.digest)).await;
-        let _permit = self.downloads.acquire().await.map_err(|_| Error::cancelled("the engine is closed"))?;
+        let limit = request.downloads.as_deref().unwrap_or(&self.downloads);
+        let _permit = limit.acquire().await.map_err(|_| Error::cancelled("the engine is closed"))?;
         let result = self.store_alone(request, descriptor, feed).await;
         let stored = result.doing(format!("fetch {}", descriptor.digest))?;
         note_origin(request, descriptor).await?;
@@ -116,9 +119,10 @@ async fn download(
     let mut feed = feed;
     let mut offset = writer.status().offset;
     if descriptor.size == 0 || offset < descriptor.size {
-        let mut source = request.fetcher.fetch(descriptor, offset).await?;
-        let mut reported = offset;
+        // Told before the source is asked: from here on the download is under way.
         request.tell(Event::Progress { descriptor: descriptor.clone(), offset });
+        let mut source = request.fetcher.fetch(descriptor, offset).await?;
+        let (mut reported, mut reported_at) = (offset, Instant::now());
         while let Some(piece) = source.next().await? {
             offset += piece.len() as u64;
             if descriptor.size > 0 && offset > descriptor.size {
@@ -126,8 +130,8 @@ async fn download(
             }
             pass_on(&mut feed, &piece).await;
             writer.write(piece).await?;
-            if offset - reported >= REPORT_EVERY {
-                reported = offset;
+            if offset - reported >= REPORT_EVERY || reported_at.elapsed() >= REPORT_AFTER {
+                (reported, reported_at) = (offset, Instant::now());
                 request.tell(Event::Progress { descriptor: descriptor.clone(), offset });
             }
         }

@@ -5,6 +5,7 @@ use core_diff::Applier;
 use core_images::{PlatformSet, is_known_config, is_layer};
 use core_snapshots::Snapshotter;
 use core_types::{Descriptor, media_types};
+use tokio::sync::Semaphore;
 
 use crate::Fetcher;
 
@@ -27,6 +28,10 @@ pub struct Request {
     pub manifest_limit: usize,
     /// What to unpack for; the first one that fits an image is used.
     pub unpack: Vec<UnpackTarget>,
+    /// Counts downloads in place of the engine's own limit.
+    pub downloads: Option<Arc<Semaphore>>,
+    /// Leave layers to garbage collection once they are unpacked: their manifest does not hold them.
+    pub discard_layers: bool,
     /// Registry and repository to note on the content, so that a push can mount it.
     pub origin: Option<(String, String)>,
     /// Who is told what happens.
@@ -54,6 +59,8 @@ impl Request {
             all_metadata: false,
             manifest_limit: 0,
             unpack: Vec::new(),
+            downloads: None,
+            discard_layers: false,
             origin: None,
             observer: None,
             hold: None,

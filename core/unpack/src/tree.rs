@@ -3,7 +3,9 @@ use std::{
     sync::Arc,
 };
 
-use core_images::{Document, MAX_DEPTH, MAX_DOCUMENT, PlatformSet, is_tree, label_children, read_blob, read_document};
+use core_images::{
+    Document, MAX_DEPTH, MAX_DOCUMENT, PlatformSet, is_layer, is_tree, label_children, read_blob, read_document,
+};
 use core_types::{Descriptor, Error, Result, ResultExt, media_types};
 use futures::future;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +115,10 @@ impl Engine {
         self.store(request, descriptor, None).await?;
         let bytes = read_blob(request.content.as_ref(), descriptor, MAX_DOCUMENT).await?;
         let document = read_document(descriptor, &bytes)?;
-        let children = document.clone().children();
+        let mut children = document.clone().children();
+        if request.discard_layers && !request.unpack.is_empty() {
+            children.retain(|child| !is_layer(&child.media_type));
+        }
         label_children(request.content.as_ref(), &descriptor.digest, &children).await?;
         Ok(document)
     }

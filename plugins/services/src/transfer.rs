@@ -7,8 +7,8 @@ use containerd_api_grpc::services::transfer::v1::transfer_server;
 use core_remotes::{Credential, Credentials, Secret};
 use core_streaming::{FromStream, IntoStream, Stream, Streams};
 use core_transfer::{
-    Destination, Export, ImageReference, ImageStore, Import, Progress, ProgressSink, Registry, Source, Transferer,
-    UnpackConfiguration,
+    Destination, Export, ImageReference, ImageStore, Import, Progress, ProgressSink, PullOptions, Registry, Source,
+    Transferer, UnpackConfiguration,
 };
 use core_types::{Error, ErrorKind, Namespace, Result as CoreResult};
 use prost::Message;
@@ -140,6 +140,7 @@ impl Ends<'_> {
             credentials,
             host_dir: Some(resolver.host_dir).filter(|dir| !dir.is_empty()).map(Into::into),
             default_scheme: Some(resolver.default_scheme).filter(|scheme| !scheme.is_empty()),
+            pull: PullOptions::default(),
         })
     }
 }

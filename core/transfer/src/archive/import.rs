@@ -4,12 +4,11 @@ use std::{
     sync::Arc,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use core_content::{Store, Writer, WriterOptions};
 use core_images::{MAX_DEPTH, MAX_DOCUMENT, PlatformSet, children, is_tree, label_children, read_blob, read_config};
 use core_types::{Descriptor, Digest, Error, Labels, Result, ResultExt, media_types};
-use core_unpack::{Download, Fetcher, Request};
+use core_unpack::Request;
 use tar::EntryType;
 
 use super::{
@@ -21,6 +20,7 @@ use crate::{
     local::Job,
     pull::platforms,
     save::{self, IMAGE_NAME, REF_NAME},
+    stored::NoSource,
 };
 
 /// The longest JSON file that is read whole (containerd's limit).
@@ -148,16 +148,6 @@ fn missing(digest: &Digest, spare: bool) -> Result<()> {
     Err(Error::not_found(format!("content {digest} is not in the archive")))
 }
 
-/// The archive has been read: what is not in the store is nowhere.
-struct Nothing;
-
-#[async_trait]
-impl Fetcher for Nothing {
-    async fn fetch(&self, descriptor: &Descriptor, _offset: u64) -> Result<Box<dyn Download>> {
-        Err(Error::not_found(format!("content {} is not in the archive", descriptor.digest)))
-    }
-}
-
 async fn unpack(transferer: &LocalTransferer, job: &Job, store: &ImageStore, images: Vec<Descriptor>) -> Result<()> {
     let targets = transferer.unpack_targets(&job.scope, store)?;
     if targets.is_empty() {
@@ -177,7 +167,7 @@ async fn unpack(transferer: &LocalTransferer, job: &Job, store: &ImageStore, ima
         let request = Request {
             unpack: targets.clone(),
             hold: Some(transferer.backend.hold(&job.scope)),
-            ..Request::new(job.scope.namespace.as_str(), image, Arc::new(Nothing), content)
+            ..Request::new(job.scope.namespace.as_str(), image, Arc::new(NoSource), content)
         };
         transferer.engine.pull(request).await?;
     }
