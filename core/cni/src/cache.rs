@@ -1,6 +1,7 @@
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -71,27 +72,38 @@ impl Cache {
 
     /// Puts a record in the place of an earlier one; on disk when this returns.
     pub(crate) fn put(&self, record: &Record) -> Result<()> {
-        let path = self.results.join(record.file_name());
+        let name = record.file_name();
+        let path = self.results.join(&name);
+        let new = self.unfinished(&name);
         let write = || {
-            fs::create_dir_all(&self.results)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.results)?;
             let text = serde_json::to_vec(record)?;
-            // Beside the results, so that a left-over is not taken for one.
-            let mut file = tempfile::Builder::new().prefix(".cni-").tempfile_in(&self.base)?;
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(&text)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
             File::open(&self.results)?.sync_all()
         };
         write().map_err(|source| Error::Cache { path: path.clone(), source })
     }
 
-    /// Takes a record away if it is there.
+    /// Takes a record away if it is there, and what is left of one that was not written wholly.
     pub(crate) fn remove(&self, network: &str, id: &str, ifname: &str) -> Result<()> {
-        let path = self.results.join(format!("{network}-{id}-{ifname}"));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Cache { path, source: error }),
-            _ => Ok(()),
+        let name = format!("{network}-{id}-{ifname}");
+        for path in [self.unfinished(&name), self.results.join(&name)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Cache { path, source: error });
+                }
+                _ => {}
+            }
         }
+        Ok(())
+    }
+
+    /// Where a record is written; beside the results, so that a left-over is not taken for one.
+    fn unfinished(&self, name: &str) -> PathBuf {
+        self.base.join(format!(".{name}"))
     }
 
     /// The records of one sandbox, or all of them, in the order of their file names. What is no record is left out.
@@ -186,7 +198,9 @@ mod tests {
         let text = fs::read_to_string(results.join("net-id1-eth0")).unwrap();
         assert!(text.contains(r#""cniArgs":[["A","b"]]"#) && text.contains(r#""config":"e30=""#), "{text}");
 
+        fs::write(dir.path().join(".net-id1-eth0"), "half").unwrap();
         cache.remove("net", "id1", "eth0").unwrap();
+        assert!(!dir.path().join(".net-id1-eth0").exists());
         cache.remove("net", "id1", "eth0").unwrap();
         assert_eq!(cache.list(Some("id1")).unwrap().len(), 1);
         assert!(results.join("other-id1-eth0").exists());

@@ -56,8 +56,11 @@ impl Chain<'_> {
         for plugin in self.network.plugins.iter().rev() {
             let call = self.call("DEL", plugin, &args);
             match self.runner.run(&call, &self.input(plugin, previous)).await {
-                Err(error) if !self.is_gone(&error) => errors.push(error),
-                _ => {}
+                Ok(_) => {}
+                Err(error) if self.is_gone(&error) => {
+                    tracing::debug!(id = self.id, %error, "there was nothing left to take off");
+                }
+                Err(error) => errors.push(error),
             }
         }
         Error::all(errors)

@@ -19,7 +19,7 @@ use crate::{
     negotiate::Versions,
     network::Network,
     result::NetworkResult,
-    setup::Setup,
+    setup::{Recorded, Setup},
     version::SpecVersion,
 };
 
@@ -119,7 +119,8 @@ impl Cni {
     }
 
     /// Attaches a sandbox to the loopback interface and to all networks. If one of them fails, all of them are
-    /// taken off again; where that fails too, the record of the attachment stays for [`Cni::remove`].
+    /// taken off again; where that fails too, the record of the attachment stays for [`Cni::remove`]. It stays also
+    /// if the call is dropped before its end, which kills the plugins that run.
     ///
     /// # Errors
     /// The failure of the first network, in their order.
@@ -206,7 +207,8 @@ impl Cni {
     }
 
     /// Takes off what is recorded for sandboxes other than these, and lets plugins of version 1.1.0 free what
-    /// belongs to others. Only configured networks that permit it are touched.
+    /// belongs to others. Only configured networks that permit it are touched; whoever else attaches to them has
+    /// to be among the valid ones.
     ///
     /// # Errors
     /// All failures; every network is tried.
@@ -224,6 +226,23 @@ impl Cni {
             errors.extend(self.gc_plugins(network, &valid, &self.ifname(index), of_network()).await.err());
         }
         Error::all(errors)
+    }
+
+    /// What is recorded, of all sandboxes and of all who share the directory of records.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub async fn recorded(&self) -> Result<Vec<Recorded>> {
+        let records = self.blocking(|inner| inner.cache.list(None)).await?;
+        let show = |record: Record| Recorded {
+            id: record.container_id,
+            network: record.network_name,
+            ifname: record.if_name,
+            netns: record.netns,
+            args: record.cni_args,
+            complete: record.result.is_some(),
+        };
+        Ok(records.into_iter().map(show).collect())
     }
 
     /// The settings and networks as `crictl info` shows them, with the names that the reference gives them.

@@ -4,6 +4,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use serde_json::Value;
@@ -17,6 +18,8 @@ use crate::{
 const FILE: u64 = 1 << 20;
 /// Most configuration files that are looked at.
 const FILES: usize = 1024;
+/// A file that changed so shortly before it was read may change again without new times: their clock is coarse.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The configuration directory.
 ///
@@ -32,6 +35,8 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Loaded {
     seen: Vec<Seen>,
+    /// Whether all files were old enough for their times to tell of the next change.
+    settled: bool,
     networks: Arc<Vec<Network>>,
 }
 
@@ -60,14 +65,16 @@ impl Directory {
         all.extend(plugin_files);
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = &*loaded
+            && loaded.settled
             && loaded.seen == all
         {
             return Ok(Arc::clone(&loaded.networks));
         }
         // A file that cannot be used is tried again with the next use.
         *loaded = None;
+        let settled = all.iter().all(Seen::is_settled);
         let networks = Arc::new(self.read(&seen)?);
-        *loaded = Some(Loaded { seen: all, networks: Arc::clone(&networks) });
+        *loaded = Some(Loaded { seen: all, settled, networks: Arc::clone(&networks) });
         Ok(networks)
     }
 
@@ -165,6 +172,12 @@ impl Seen {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    fn is_settled(&self) -> bool {
+        let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        // The fraction of the second that is left out here only makes it seem older by less than that.
+        changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > SETTLED + Duration::from_secs(1)))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::error::{Cause, Error, PluginFailure, Result};
 /// Most bytes that are read of a plugin's answer, and that are kept of its complaints.
 const OUTPUT: usize = 1 << 20;
 /// How much of what a plugin wrote an error quotes.
-const QUOTE: usize = 1024;
+const QUOTE: usize = 4096;
 /// How long what a plugin left running may hold its output open after the plugin ended.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How long a killed plugin may take to be gone.
@@ -228,7 +228,9 @@ fn cause(status: ExitStatus, out: &[u8], err: &[u8]) -> Cause {
         return Cause::Signal { signal, output: quote(if out.is_empty() { err } else { out }) };
     }
     match serde_json::from_slice::<Reported>(out) {
-        Ok(Reported { code, msg, details }) => Cause::Reported { code, msg, details },
+        Ok(Reported { code, msg, details }) => {
+            Cause::Reported { code, msg: quote(msg.as_bytes()), details: quote(details.as_bytes()) }
+        }
         Err(_) => {
             let mut output = quote(out);
             if !output.is_empty() && !err.is_empty() {

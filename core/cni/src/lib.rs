@@ -45,5 +45,5 @@ pub use config::{Config, IpPreference};
 pub use error::{Cause, Error, PluginFailure, Result};
 pub use network::{Network, Plugin};
 pub use result::{NetworkResult, ResultDns, ResultInterface, ResultIp, Route};
-pub use setup::{Interface, InterfaceIp, Setup};
+pub use setup::{Interface, InterfaceIp, Recorded, Setup};
 pub use version::SpecVersion;

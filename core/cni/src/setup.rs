@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -48,6 +48,23 @@ pub struct InterfaceIp {
     pub prefix: u8,
     /// The gateway of that network.
     pub gateway: Option<IpAddr>,
+}
+
+/// A recorded attachment of a sandbox to a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The sandbox's id.
+    pub id: String,
+    /// The network's name.
+    pub network: String,
+    /// The interface in the sandbox.
+    pub ifname: String,
+    /// The path that the network namespace had.
+    pub netns: PathBuf,
+    /// The arguments that the plugins were given.
+    pub args: Vec<(String, String)>,
+    /// Whether the attachment came to its end; otherwise it may be there in part.
+    pub complete: bool,
 }
 
 impl Setup {

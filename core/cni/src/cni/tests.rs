@@ -184,7 +184,8 @@ async fn a_setup_that_is_given_up_leaves_a_record_and_no_plugin() {
     assert!(begun.await.unwrap_err().is_cancelled());
     let stat = format!("/proc/{}/stat", fs::read_to_string(place.path("pid")).unwrap().trim());
     eventually(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"))).await;
-    assert_eq!(place.records(), ["net-p-eth0"]);
+    let recorded = cni.recorded().await.unwrap();
+    assert_eq!((recorded.len(), recorded[0].id.as_str(), recorded[0].complete), (1, "p", false));
     cni.remove(&sandbox("p")).await.unwrap();
     assert_eq!(place.calls().last().unwrap(), "DEL a");
     assert!(place.records().is_empty());
@@ -353,4 +354,30 @@ async fn what_can_never_work_is_refused_at_once() {
     place.list("10.conflist", "net", "0.3.1", &["a"]);
     place.good_plugin("a");
     assert!(matches!(cni.check(&sandbox("p")).await, Err(Error::CheckUnsupported { .. })));
+}
+
+#[tokio::test]
+async fn what_another_runtime_attached_is_taken_off_by_its_record() {
+    let place = Place::new();
+    place.list("10.conflist", "net", "1.0.0", &["b"]);
+    place.good_plugin("a");
+    let config = r#"{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"a","capabilities":{"cgroupPath":true}}]}"#;
+    let config = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, config);
+    let record = json!({"kind": "cniCacheV1", "containerId": "p", "config": config, "ifName": "eth0", "networkName": "net",
+        "netns": "/var/run/netns/gone", "cniArgs": [["K8S_POD_NAME", "pod"]], "capabilityArgs": {"cgroupPath": "/pods"},
+        "result": {"cniVersion": "0.4.0", "dns": {}}});
+    let results = place.path("cache/results");
+    fs::create_dir(&results).unwrap();
+    fs::write(results.join("net-p-eth0"), record.to_string()).unwrap();
+    fs::write(
+        results.join("cni-loopback-p-lo"),
+        r#"{"kind":"cniCacheV1","containerId":"p","config":"","ifName":"lo","networkName":"cni-loopback"}"#,
+    )
+    .unwrap();
+    let pod = Attachment { id: "p".into(), ..Attachment::default() };
+    place.cni().remove(&pod).await.unwrap();
+    assert_eq!(fs::read_to_string(place.path("log")).unwrap(), "DEL a p [] eth0 K8S_POD_NAME=pod\n");
+    assert_eq!(place.seen("DEL", "a")["runtimeConfig"], json!({"cgroupPath": "/pods"}));
+    assert_eq!(place.seen("DEL", "a")["prevResult"], record["result"]);
+    assert!(place.records().is_empty());
 }

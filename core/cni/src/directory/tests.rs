@@ -31,8 +31,11 @@ fn every_change_is_seen_with_the_next_use() {
     fs::create_dir(&dir).unwrap();
     assert!(matches!(directory.networks(), Err(Error::NoConfig { .. })));
     fs::write(dir.join("10.conf"), conf("a")).unwrap();
-    let first = directory.networks().unwrap();
-    assert!(Arc::ptr_eq(&first, &directory.networks().unwrap()), "nothing has changed");
+    // Twice within one tick of the file system's clock, and of the same size.
+    for name in ["b", "c", "d", "e"] {
+        fs::write(dir.join("10.conf"), conf(name)).unwrap();
+        assert_eq!(names(&directory), [name]);
+    }
     fs::write(dir.join("10.conf"), conf("other")).unwrap();
     assert_eq!(names(&directory), ["other"]);
     // Half written, then whole.
@@ -80,4 +83,16 @@ fn hostile_files_are_refused_by_name() {
     fs::write(&path, conf("same")).unwrap();
     fs::write(dir.path().join("b.conf"), conf("same")).unwrap();
     assert!(directory.networks().unwrap_err().to_string().contains("another file"));
+}
+
+#[test]
+fn what_does_not_change_is_not_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("10.conf"), conf("a")).unwrap();
+    let directory = Directory::new(dir.path().into(), 0);
+    let begun = std::time::Instant::now();
+    while !Arc::ptr_eq(&directory.networks().unwrap(), &directory.networks().unwrap()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is read again and again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
