@@ -73,6 +73,11 @@ impl Spec {
         let list = self.list(&["linux"], "devices");
         list.retain(|have| have["path"].as_str() != Some(&device.path));
         list.push(device.to_json());
+        self.allow_device(device, access);
+    }
+
+    /// Allows the use of a device that gets into the container in another way, `access` being some of `rwm`.
+    pub fn allow_device(&mut self, device: &DeviceNode, access: &str) {
         if matches!(device.kind.as_str(), "b" | "c") {
             self.list(&["linux", "resources"], "devices").push(json!({
                 "allow": true, "type": device.kind, "major": device.major, "minor": device.minor, "access": access,

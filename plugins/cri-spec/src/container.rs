@@ -37,7 +37,7 @@ pub fn container_spec(input: &ContainerInput<'_>, host: &Host, files: &dyn HostF
     if users.is_some() && namespaces::sandbox_network(input.sandbox_config)? == NamespaceMode::Node {
         spec.bind_host_sys();
     }
-    let labels = confine(&mut spec, input, security, host, files)?;
+    let labels = confine(&mut spec, input, security, users.is_some(), host, files)?;
     if let Some(limits) = linux.and_then(|linux| linux.resources.as_ref()) {
         let field = "config.linux.resources";
         resources::apply(&mut spec, field, limits, input.options, host)?;
@@ -76,6 +76,7 @@ fn confine(
     spec: &mut Spec,
     input: &ContainerInput<'_>,
     security: &LinuxContainerSecurityContext,
+    users: bool,
     host: &Host,
     files: &dyn HostFiles,
 ) -> Result<(String, String)> {
@@ -90,7 +91,7 @@ fn confine(
             spec.object(&["linux"]).insert(key.into(), json!(paths));
         }
     }
-    devices::add_requested(spec, input, files)?;
+    devices::add_requested(spec, input, users, files)?;
     process::set_capabilities(spec, security.capabilities.as_ref(), host)?;
     if security.privileged {
         spec.lift_confinement(&host.capabilities);

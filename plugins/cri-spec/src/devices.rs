@@ -1,14 +1,19 @@
 use std::path::Path;
 
-use core_oci::Spec;
+use core_oci::{BindMount, DeviceNode, Spec};
 
 use crate::{ContainerInput, HostFiles, Result, SpecError, process::no_zero_byte};
 
 /// Prefix of annotations that ask for CDI devices.
 const CDI_PREFIX: &str = "cdi.k8s.io/";
 
-/// Makes the devices that a request names.
-pub(crate) fn add_requested(spec: &mut Spec, input: &ContainerInput<'_>, files: &dyn HostFiles) -> Result<()> {
+/// Makes the devices that a request names. `users` says whether the container has a user namespace.
+pub(crate) fn add_requested(
+    spec: &mut Spec,
+    input: &ContainerInput<'_>,
+    users: bool,
+    files: &dyn HostFiles,
+) -> Result<()> {
     for (index, device) in input.config.devices.iter().enumerate() {
         let field = format!("config.devices[{index}]");
         for (name, path) in [("host_path", &device.host_path), ("container_path", &device.container_path)] {
@@ -25,8 +30,13 @@ pub(crate) fn add_requested(spec: &mut Spec, input: &ContainerInput<'_>, files: 
         let host_path = Path::new(&device.host_path);
         let found = files.devices(host_path).map_err(SpecError::at(format!("{field}.host_path")))?;
         for mut node in found {
+            let on_host = node.path.clone();
             if !device.container_path.is_empty() {
                 node.path = moved(&node.path, host_path, &device.container_path);
+            }
+            if users && node.path != on_host {
+                bind(spec, &on_host, &node, &device.permissions);
+                continue;
             }
             if input.options.device_ownership_from_security_context {
                 own(&mut node, input);
@@ -35,6 +45,18 @@ pub(crate) fn add_requested(spec: &mut Spec, input: &ContainerInput<'_>, files: 
         }
     }
     Ok(())
+}
+
+/// Shows a device of the host at another path. In a user namespace no node can be made, and runtimes show the host's
+/// device of the same path, which is the wrong one or none.
+fn bind(spec: &mut Spec, on_host: &str, node: &DeviceNode, access: &str) {
+    spec.add_mounts([BindMount {
+        kind: "bind".into(),
+        source: on_host.to_owned(),
+        destination: node.path.clone(),
+        options: ["bind", "rprivate", "nosuid", "noexec", "rw"].map(str::to_owned).into(),
+    }]);
+    spec.allow_device(node, access);
 }
 
 /// A path below `from`, below `to`.
@@ -46,7 +68,7 @@ fn moved(path: &str, from: &Path, to: &str) -> String {
 }
 
 /// Gives a device to the user and group of the container, unless they are root or come from the image.
-fn own(node: &mut core_oci::DeviceNode, input: &ContainerInput<'_>) {
+fn own(node: &mut DeviceNode, input: &ContainerInput<'_>) {
     let Some(security) = input.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()) else { return };
     let id = |value: Option<containerd_api_cri::v1::Int64Value>| {
         value.and_then(|value| u32::try_from(value.value).ok()).filter(|id| *id != 0)

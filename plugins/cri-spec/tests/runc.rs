@@ -3,21 +3,26 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use std::{
-    fs,
-    os::unix::fs::symlink,
+    fs, io,
+    os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use containerd_api_cri::v1::{
-    Capability, ContainerConfig, ContainerMetadata, Device, KeyValue, LinuxContainerConfig, LinuxContainerResources,
-    LinuxContainerSecurityContext, LinuxPodSandboxConfig, Mount, PodSandboxConfig, PodSandboxMetadata, SecurityProfile,
+    Capability, ContainerConfig, ContainerMetadata, Device, IdMapping, KeyValue, LinuxContainerConfig,
+    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, SecurityProfile, UserNamespace,
 };
 use core_oci::{ImageConfig, Rootfs, Spec};
 use plugin_cri_spec::{
     ContainerInput, Handler, Host, LocalHost, Options, PodNamespaces, SandboxFiles, SandboxInput, container_spec,
     sandbox_spec, update_resources,
 };
+
+/// Where the ids of a pod with a user namespace begin on the host, and how many they are.
+const FIRST_ID: u32 = 1 << 16;
+const IDS: u32 = 1 << 16;
 
 /// A pod that is taken away with all it has.
 struct Pod {
@@ -43,8 +48,13 @@ impl Drop for Pod {
 }
 
 impl Pod {
-    fn new() -> Self {
-        let network = Command::new("unshare").args(["--net", "sleep", "600"]).stdin(Stdio::null()).spawn();
+    /// A pod with namespaces for its network and, with `users`, its users.
+    fn new(users: bool) -> Self {
+        let mut unshare = Command::new("unshare");
+        if users {
+            unshare.arg("--user");
+        }
+        let network = unshare.args(["--net", "sleep", "600"]).stdin(Stdio::null()).spawn();
         let cgroup = format!("/cri-spec-test-{}", std::process::id());
         let pod = Self { dir: tempfile::tempdir().unwrap(), network: network.unwrap(), ids: Vec::new(), cgroup };
         // The namespace is there once the program is no more unshare.
@@ -55,6 +65,14 @@ impl Pod {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         pod
+    }
+
+    /// Maps the ids of the pod's user namespace; root of the pod can then go through its directory.
+    fn map_users(&self) -> io::Result<()> {
+        for map in ["uid_map", "gid_map"] {
+            fs::write(format!("/proc/{}/{map}", self.network.id()), format!("0 {FIRST_ID} {IDS}"))?;
+        }
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -182,6 +200,8 @@ fn options() -> Options {
 
 /// Starts the pause container and answers its process's id.
 fn start_pause(pod: &mut Pod, id: &str, config: &PodSandboxConfig, host: &Host) -> u32 {
+    let users = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()).is_some();
+    let user_namespace = format!("/proc/{}/ns/user", pod.network.id());
     fs::write(pod.path("resolv.conf"), "nameserver 10.0.0.10\n").unwrap();
     fs::create_dir(pod.path("shm")).unwrap();
     let (shm, resolv_conf) = (pod.path("shm"), pod.path("resolv.conf"));
@@ -193,7 +213,7 @@ fn start_pause(pod: &mut Pod, id: &str, config: &PodSandboxConfig, host: &Host) 
         image: &pause,
         rootfs: None,
         network_namespace: &format!("/proc/{}/ns/net", pod.network.id()),
-        user_namespace: None,
+        user_namespace: users.then_some(user_namespace.as_str()),
         shm: shm.to_str().unwrap(),
         resolv_conf: resolv_conf.to_str().unwrap(),
         selinux_level: None,
@@ -202,11 +222,34 @@ fn start_pause(pod: &mut Pod, id: &str, config: &PodSandboxConfig, host: &Host) 
     };
     let sandbox = sandbox_spec(&input, host, &LocalHost).unwrap();
     let bundle = pod.bundle(id);
+    if users {
+        give_away(&bundle);
+    }
     pod.start(id, &bundle, &sandbox.spec)
 }
 
+/// Gives a tree to root of the pod, which an id-mapped mount does in earnest.
+fn give_away(path: &Path) {
+    for entry in fs::read_dir(path).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            give_away(&entry.path());
+        } else if !kind.is_symlink() {
+            chown(entry.path(), Some(FIRST_ID), Some(FIRST_ID)).unwrap();
+        }
+    }
+    chown(path, Some(FIRST_ID), Some(FIRST_ID)).unwrap();
+}
+
 /// Starts a container in the pod of the process `pause` and answers its specification and process.
-fn start_container(pod: &mut Pod, id: &str, pod_config: &PodSandboxConfig, pause: u32, host: &Host) -> (Spec, u32) {
+fn start_container(
+    pod: &mut Pod,
+    id: &str,
+    config: &ContainerConfig,
+    pod_config: &PodSandboxConfig,
+    pause: u32,
+    host: &Host,
+) -> (Spec, u32) {
     fs::create_dir_all(pod.path("shared/deep/writable")).unwrap();
     fs::write(pod.path("hosts"), "127.0.0.1 of-the-pod\n").unwrap();
     let bundle = pod.bundle(id);
@@ -221,7 +264,7 @@ fn start_container(pod: &mut Pod, id: &str, pod_config: &PodSandboxConfig, pause
     let input = ContainerInput {
         id,
         sandbox_id: "pod",
-        config: &container_config(&pod.path("shared")),
+        config,
         sandbox_config: pod_config,
         image_name: "app",
         image: &image,
@@ -236,6 +279,9 @@ fn start_container(pod: &mut Pod, id: &str, pod_config: &PodSandboxConfig, pause
         handler: &Handler::default(),
     };
     let made = container_spec(&input, host, &LocalHost).unwrap();
+    if made.spec.get("/linux/uidMappings").is_some() {
+        give_away(&bundle);
+    }
     let pid = pod.start(id, &bundle, &made.spec);
     (made.spec, pid)
 }
@@ -276,7 +322,7 @@ fn a_pod_and_its_container_run() {
         eprintln!("skipped: {why}");
         return;
     }
-    let mut pod = Pod::new();
+    let mut pod = Pod::new(false);
     let host = Host::detect(false, false).unwrap();
     let config = pod_config(&pod.cgroup);
     let unique = std::process::id();
@@ -285,11 +331,49 @@ fn a_pod_and_its_container_run() {
     let pause = start_pause(&mut pod, &sandbox_id, &config, &host);
     let score = fs::read_to_string(format!("/proc/{pause}/oom_score_adj")).unwrap();
     assert_eq!(score.trim(), host.oom_score_adj.max(-998).to_string());
-    let (spec, pid) = start_container(&mut pod, &id, &config, pause, &host);
+    let container = container_config(&pod.path("shared"));
+    let (spec, pid) = start_container(&mut pod, &id, &container, &config, pause, &host);
     for kind in ["net", "ipc", "uts", "pid"] {
         let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
         assert_eq!(of(pause), of(pid), "{kind}");
     }
     check_inside(&pod, &id, pid);
     check_update(&pod, &id, &spec, &host);
+}
+
+#[test]
+fn a_pod_with_a_user_namespace_runs() {
+    if let Some(why) = skip() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let mut pod = Pod::new(true);
+    if let Err(error) = pod.map_users() {
+        eprintln!("skipped: cannot map ids here: {error}");
+        return;
+    }
+    let host = Host::detect(false, false).unwrap();
+    let map = IdMapping { host_id: FIRST_ID, container_id: 0, length: IDS };
+    let users = UserNamespace { mode: NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] };
+    let namespace_options = Some(NamespaceOption { userns_options: Some(users), ..Default::default() });
+    let mut config = pod_config(&pod.cgroup);
+    config.linux.as_mut().unwrap().security_context =
+        Some(LinuxSandboxSecurityContext { namespace_options: namespace_options.clone(), ..Default::default() });
+    let mut container = container_config(&pod.path("shared"));
+    container.mounts.clear();
+    container.linux.as_mut().unwrap().security_context.as_mut().unwrap().namespace_options = namespace_options;
+    let unique = std::process::id();
+    let (sandbox_id, id) = (format!("cri-spec-us-{unique}"), format!("cri-spec-uc-{unique}"));
+
+    let pause = start_pause(&mut pod, &sandbox_id, &config, &host);
+    let (_, pid) = start_container(&mut pod, &id, &container, &config, pause, &host);
+    for kind in ["user", "net", "ipc", "uts", "pid"] {
+        let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
+        assert_eq!(of(pause), of(pid), "{kind}");
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let uid = (FIRST_ID + 1000).to_string();
+    assert!(status.lines().any(|line| line.starts_with("Uid:") && line.contains(&uid)), "{status}");
+    assert_eq!(pod.exec(&id, "id -u; id -G").trim(), "1000\n1001 1002 3000");
+    assert_eq!(pod.exec(&id, "cat /etc/hosts").trim(), "127.0.0.1 of-the-pod");
 }

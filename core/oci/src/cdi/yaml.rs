@@ -151,7 +151,8 @@ impl Parser {
         self.at += 1;
         let mut whole = text.to_owned();
         while let Some(more) = self.lines.get(self.at).filter(|line| line.indent > indent) {
-            whole = format!("{whole} {}", more.text);
+            whole.push(' ');
+            whole.push_str(&more.text);
             self.at += 1;
         }
         let line = &self.lines[first];
@@ -433,5 +434,12 @@ devices:
         assert!(parse(&b"- ".repeat(5000)).is_err(), "bounded depth");
         assert!(parse(format!("a: {}", "[".repeat(5000)).as_bytes()).is_err());
         assert!(parse(b"\xff").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_answered(text in "([-:,#'\"\\\\ \n\\[\\]{}a0x]|uid: ){0,60}") {
+            let _ = parse(text.as_bytes());
+        }
     }
 }

@@ -180,6 +180,22 @@ fn devices() {
 }
 
 #[test]
+fn devices_of_user_namespaces_are_shown_and_not_made() {
+    let mut case = Case::default().with_users();
+    let device = |container_path: &str| Device {
+        container_path: container_path.into(),
+        host_path: "/dev/fuse".into(),
+        permissions: "rw".into(),
+    };
+    case.config.devices = vec![device("/dev/mine"), device("/dev/fuse")];
+    let spec = case.spec();
+    assert_eq!(mount(&spec, "/dev/mine").unwrap()["source"], "/dev/fuse");
+    assert_eq!(spec.get("/linux/devices/0/path").unwrap(), "/dev/fuse");
+    assert!(spec.get("/linux/devices/1").is_none());
+    assert_eq!(spec.get("/linux/resources/devices/1/minor").unwrap(), 229);
+}
+
+#[test]
 fn a_base_specification_is_kept_where_the_request_is_silent() {
     let mut case = Case::default();
     let base = json!({
