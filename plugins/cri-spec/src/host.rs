@@ -48,7 +48,7 @@ impl Host {
         let cgroup_v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let swap = match cgroup_v2 {
-            true => own_cgroup().is_some_and(|path| path.join("memory.swap.max").exists()),
+            true => can_limit_swap(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")),
             false => Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists(),
         };
         let hugetlb = match cgroup_v2 {
@@ -70,11 +70,13 @@ impl Host {
     }
 }
 
-/// The daemon's cgroup of version 2. The file for swap is not in the root cgroup, so it is looked for there.
-fn own_cgroup() -> Option<PathBuf> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    Some(Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')))
+/// Whether cgroups of version 2 have the file for swap. The root has none, so a daemon that is in it looks at those
+/// below.
+fn can_limit_swap(root: &Path, own: &str) -> bool {
+    let has = |path: &Path| path.join("memory.swap.max").exists();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_matches('/');
+    let below = || fs::read_dir(root).into_iter().flatten().flatten().any(|entry| has(&entry.path()));
+    has(&root.join(own)) || own.is_empty() && below()
 }
 
 /// AppArmor is used when the kernel has it on and its parser is there to load profiles.
@@ -175,5 +177,51 @@ impl HostFiles for LocalHost {
 
     fn cdi(&self, directories: &[PathBuf]) -> CdiRegistry {
         CdiRegistry::load(directories)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swap_is_looked_for_where_it_can_be() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("system.slice/daemon")).unwrap();
+        assert!(!can_limit_swap(root.path(), "0::/\n"));
+        fs::write(root.path().join("system.slice/memory.swap.max"), "max").unwrap();
+        assert!(can_limit_swap(root.path(), "0::/\n"), "from the root, which has no such file");
+        assert!(can_limit_swap(root.path(), "0::/system.slice\n"));
+        assert!(!can_limit_swap(root.path(), "0::/system.slice/daemon\n"));
+    }
+
+    #[test]
+    fn mount_sources_are_made_and_their_links_resolved() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let missing = root.join("a/b");
+        assert_eq!(LocalHost.mount_source(&missing).unwrap(), missing);
+        assert!(missing.is_dir());
+        std::os::unix::fs::symlink("a/b", root.join("link")).unwrap();
+        assert_eq!(LocalHost.mount_source(&root.join("link")).unwrap(), missing);
+    }
+
+    #[test]
+    fn devices_keep_the_path_that_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let found = LocalHost.devices(&link).unwrap();
+        assert_eq!((found[0].path.as_str(), found[0].minor), (link.to_str().unwrap(), 3));
+        assert!(LocalHost.devices(dir.path()).unwrap().is_empty(), "links in a directory are no devices");
+        assert!(LocalHost.devices(Path::new("/no/such")).unwrap_err().is_not_found());
+    }
+
+    #[test]
+    fn this_host_is_described() {
+        let host = Host::detect(false, false).unwrap();
+        assert!(!host.hostname.is_empty() && host.selinux.is_none() && !host.apparmor);
+        assert!(is_initial_user_namespace("         0          0 4294967295\n"));
+        assert!(!is_initial_user_namespace("0 1000 1\n"));
     }
 }

@@ -99,7 +99,7 @@ pub struct SandboxInput<'a> {
     pub shm: &'a str,
     /// The pod's `resolv.conf` on the host.
     pub resolv_conf: &'a str,
-    /// SELinux level of the pod, as `s0:c1,c2`, when the request names none; it must be of no other pod.
+    /// SELinux level of the pod, as `s0:c1,c2`, when the request names none; see [`crate::SelinuxLevels`].
     pub selinux_level: Option<&'a str>,
     /// Settings of the service.
     pub options: &'a Options,
@@ -204,7 +204,7 @@ pub struct ContainerSpec {
     pub process_label: String,
     /// SELinux label of its files.
     pub mount_label: String,
-    /// Paths of the host to be labelled with `mount_label`; empty without SELinux.
+    /// Paths of the host to be labelled with `mount_label`, see [`crate::relabel`]; empty without SELinux.
     pub relabel: Vec<PathBuf>,
     /// Whether [`crate::APPARMOR_DEFAULT_PROFILE`] must be loaded before the start, see
     /// [`core_oci::apparmor::load_default`].

@@ -53,4 +53,4 @@ pub use resources::{cgroups_path, update_resources};
 pub use sandbox::resolv_conf;
 pub use sandbox::sandbox_spec;
 pub use security::APPARMOR_DEFAULT_PROFILE;
-pub use selinux::SelinuxDefaults;
+pub use selinux::{SelinuxDefaults, SelinuxLevels, relabel};

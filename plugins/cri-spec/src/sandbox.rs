@@ -113,6 +113,9 @@ fn set_namespaces(
         spec.use_host_namespace("uts");
         // There is no namespace to give a name to, and the host must keep its own.
         spec.set_hostname("");
+    } else if input.network_namespace.is_empty() {
+        // The runtime would make one that nothing is connected to.
+        return Err(SpecError::unsupported("config", "the sandbox has no network namespace"));
     } else {
         namespaces::set(spec, "network", Some(input.network_namespace))?;
     }

@@ -4,6 +4,14 @@ use containerd_api_cri::v1::SeLinuxOption;
 
 use crate::{Result, SpecError, input::Selinux};
 
+pub use levels::SelinuxLevels;
+pub use relabel::relabel;
+
+/// Levels of pods.
+mod levels;
+/// Labels of files.
+mod relabel;
+
 /// The labels that the policy of a host has for containers, `user:role:type:level`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelinuxDefaults {
