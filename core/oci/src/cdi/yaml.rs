@@ -334,9 +334,7 @@ mod tests {
         parse(text.as_bytes()).unwrap()
     }
 
-    #[test]
-    fn a_file_as_generators_write_it() {
-        let text = r#"---
+    const GENERATED: &str = r#"---
 # Made by a generator.
 cdiVersion: 0.5.0
 kind: "vendor.com/gpu"
@@ -373,6 +371,9 @@ devices:
     env: []
   name: "all"
 "#;
+
+    #[test]
+    fn a_file_as_generators_write_it() {
         let expected = json!({
             "cdiVersion": "0.5.0",
             "kind": "vendor.com/gpu",
@@ -395,7 +396,7 @@ devices:
                 {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/vendor1"}], "env": []}},
             ],
         });
-        assert_eq!(read(text), expected);
+        assert_eq!(read(GENERATED), expected);
     }
 
     #[test]
