@@ -198,12 +198,12 @@ impl Sink<'_> {
 async fn copy(output: Option<&Output>, mut sink: Sink<'_>, mut process: watch::Receiver<bool>) {
     let Some(output) = output else { return };
     let mut buffer = Vec::new();
+    let mut told = false;
     loop {
         // The end of the process is one more reason to look: an output that it never opened has no other.
-        let running = !*process.borrow_and_update();
         tokio::select! {
             ready = output.ready() => if ready.is_err() { break },
-            _ = process.changed(), if running => {}
+            _ = process.wait_for(|ended| *ended), if !told => told = true,
         }
         buffer.resize(CHUNK, 0);
         loop {

@@ -166,3 +166,10 @@ impl Hub {
         let _ = self.ended.subscribe().wait_for(|ended| *ended == [true, true]).await;
     }
 }
+
+#[cfg(test)]
+impl Hub {
+    pub(crate) fn members(&self) -> usize {
+        self.clients.load(Ordering::Acquire)
+    }
+}
