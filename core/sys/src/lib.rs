@@ -19,5 +19,5 @@ pub use fds::{close_on_exec_from, take_inherited_fd};
 pub use memory::{limit_arenas, trim_memory};
 pub use mount::{MountAttributes, Propagation, mount_setattr};
 pub use namespace::{in_user_namespace, private_mount_namespace};
-pub use spawn::new_session;
+pub use spawn::{give_fd, new_session};
 pub use user_namespace::{IdRange, UserMappings, with_owned_network_namespace};
