@@ -85,10 +85,18 @@ impl Daemon {
     /// # Panics
     /// When it does not serve within a minute.
     pub fn start_with(world: &World, kind: Kind, shims: &Path) -> Self {
+        Self::start_configured(world, kind, shims, "")
+    }
+
+    /// Starts a daemon with `more` at the end of its configuration.
+    ///
+    /// # Panics
+    /// When it does not serve within a minute.
+    pub fn start_configured(world: &World, kind: Kind, shims: &Path, more: &str) -> Self {
         let dir = world.dir().join("daemon");
         fs::create_dir_all(&dir).expect("a directory");
         let mut daemon = Self { dir, kind, child: None, shims: shims.to_owned() };
-        daemon.configure("");
+        daemon.configure(more);
         daemon.restart();
         daemon
     }

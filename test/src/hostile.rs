@@ -28,6 +28,8 @@ pub enum Fault {
     Cut(usize),
     /// Another body of the same length, and the same digest claimed.
     Other(Vec<u8>),
+    /// After so many bytes of the body nothing more comes for so long, then the connection closes.
+    Stall(usize, Duration),
 }
 
 /// A request that was answered.
@@ -54,6 +56,8 @@ struct Shelf {
     contents: BTreeMap<String, Content>,
     faults: VecDeque<(String, Fault, usize)>,
     asked: Vec<Asked>,
+    /// What requests have to have as `Authorization`.
+    demanded: Option<String>,
 }
 
 /// A registry in this process that answers as a test wants it.
@@ -207,6 +211,11 @@ impl Hostile {
         self.shelf().faults.push_back((part.to_owned(), fault, times));
     }
 
+    /// Answers only requests with this `Authorization`, `Basic …`.
+    pub fn demand(&self, authorization: &str) {
+        self.shelf().demanded = Some(authorization.to_owned());
+    }
+
     /// Behaves again.
     pub fn heal(&self) {
         self.shelf().faults.clear();
@@ -231,12 +240,23 @@ fn answer(stream: TcpStream, shelf: &Mutex<Shelf>) -> Option<()> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?).take(64 * 1024);
     let mut first = String::new();
-    reader.read_line(&mut first).ok()?;
+    let read = reader.read_line(&mut first);
+    if read.is_err_and(|error| error.kind() == std::io::ErrorKind::InvalidData) {
+        // TLS, which web servers without it answer so; clients then try it plainly.
+        let mut stream = stream;
+        return stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTPS request.\n").ok();
+    }
     let mut from = 0;
+    let mut authorization = String::new();
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
             return None;
+        }
+        if let Some((name, value)) = line.trim().split_once(':')
+            && name.eq_ignore_ascii_case("authorization")
+        {
+            value.trim().clone_into(&mut authorization);
         }
         let line = line.trim().to_ascii_lowercase();
         if let Some(range) = line.strip_prefix("range: bytes=") {
@@ -250,7 +270,11 @@ fn answer(stream: TcpStream, shelf: &Mutex<Shelf>) -> Option<()> {
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let (content, fault) = {
         let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        let fault = take_fault(&mut shelf.faults, &path, &method);
+        let fault = if shelf.demanded.as_ref().is_some_and(|demanded| *demanded != authorization) {
+            Some(Fault::Status(401, "WWW-Authenticate: Basic realm=\"test\""))
+        } else {
+            take_fault(&mut shelf.faults, &path, &method)
+        };
         let bare = path.split('?').next().unwrap_or_default();
         let content = shelf.contents.get(bare.strip_prefix("/v2/").unwrap_or_default()).cloned();
         shelf.asked.push(Asked { method: method.clone(), path, from });
@@ -309,9 +333,13 @@ fn reply(mut stream: TcpStream, head: bool, from: usize, content: Option<Content
     if head {
         return Some(());
     }
-    let end = match fault {
-        Some(Fault::Cut(after)) => (from + after).min(bytes.len()),
+    let end = match &fault {
+        Some(Fault::Cut(after) | Fault::Stall(after, _)) => (from + *after).min(bytes.len()),
         _ => bytes.len(),
     };
-    stream.write_all(&bytes[from..end]).ok()
+    stream.write_all(&bytes[from..end]).ok()?;
+    if let Some(Fault::Stall(_, time)) = fault {
+        std::thread::sleep(time);
+    }
+    Some(())
 }

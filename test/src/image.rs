@@ -86,6 +86,17 @@ pub fn busybox(world: &World) -> PathBuf {
     layout(world, "busybox", &[&busybox_root])
 }
 
+/// An OCI layout with a busybox that sleeps for ever, to hold pods.
+///
+/// # Panics
+/// When `umoci` or busybox is missing.
+pub fn idle(world: &World) -> PathBuf {
+    let layout = layout(world, "idle", &[&busybox_root]);
+    let image = format!("{}:latest", layout.display());
+    umoci(&["config", "--image", &image, "--config.entrypoint", "/bin/sleep", "--config.cmd", "2147483647"]);
+    layout
+}
+
 /// An OCI layout whose upper layers remove, replace and hide files of the lower ones: in the end `/data` holds
 /// `kept`, `new` and the directory `hidden` with `inside` only.
 ///

@@ -21,7 +21,7 @@ mod state;
 mod world;
 
 pub use daemon::{Daemon, Kind, Output};
-pub use image::{busybox, layered};
+pub use image::{busybox, idle, layered};
 pub use registry::Registry;
 pub use state::State;
 pub use world::{World, eventually, skip_without, unique};

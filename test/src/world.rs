@@ -109,6 +109,22 @@ impl World {
         Self { dir: tempfile::Builder::new().prefix("ctrd-test-").tempdir().expect("a directory") }
     }
 
+    /// The same with a network of its own, in which only the loopback device is, and a `/run/netns` and `/var/lib/cni` of
+    /// its own.
+    ///
+    /// # Panics
+    /// When the namespaces cannot be made; ask [`skip_without`] first, for `ip` too.
+    pub fn with_network() -> Self {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        let world = Self::new();
+        crate::Output::of(Command::new("ip").args(["link", "set", "lo", "up"])).ok();
+        for dir in ["/run/netns", "/var/lib/cni"] {
+            fs::create_dir_all(dir).expect("a mount point");
+            mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("a tmpfs");
+        }
+        world
+    }
+
     /// A directory of the test's own.
     pub fn dir(&self) -> &Path {
         self.dir.path()

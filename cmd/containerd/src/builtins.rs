@@ -26,7 +26,12 @@ pub(crate) fn registry() -> Result<Registry> {
         plugin_transfer_local::registration(),
         plugin_cri_images::registration(),
     ];
-    let all = storage.into_iter().chain(runtime::plugins()).chain(plugin_services::plugins()).chain(servers::plugins());
+    let all = storage
+        .into_iter()
+        .chain(runtime::plugins())
+        .chain(plugin_services::plugins())
+        .chain(plugin_cri::plugins())
+        .chain(servers::plugins());
     for plugin in all {
         registry.register(plugin)?;
     }

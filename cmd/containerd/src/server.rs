@@ -1,7 +1,7 @@
 //! Starting, serving, ending.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,12 +13,14 @@ use containerd_ttrpc::Router;
 use core_plugin::{Addresses, PluginSet, StartOptions, Transport, types};
 use plugin_services::{GrpcRouter, GrpcService, TtrpcService, version};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinHandle,
 };
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, wrappers::UnixListenerStream};
+use tonic::transport::server::Connected;
 
 use crate::{
     builtins::{self, Listener},
@@ -62,7 +64,7 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
 }
 
 /// Makes the directories, cleans up after an earlier daemon.
-fn prepare(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn prepare(config: &Config) -> anyhow::Result<()> {
     let (root, state) = (Path::new(&config.root), Path::new(&config.state));
     if !root.is_absolute() || !state.is_absolute() {
         bail!("root and state must be absolute paths");
@@ -114,41 +116,74 @@ fn warn_about_unused(config: &Config) {
 
 async fn serve(config: Config, started: Instant) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
-    let temporary = PathBuf::from(&config.root).join("tmpmounts");
-    tokio::task::spawn_blocking(move || {
-        core_mount::set_temp_mount_location(&temporary)?;
-        core_mount::cleanup_temp_mounts()
-    })
-    .await?
-    .unwrap_or_else(|error| tracing::warn!(%error, "cleanup of temporary mounts"));
-    tracing::info!(version = version::VERSION, revision = version::REVISION, "starting containerd");
-    let plugins = tokio::select! {
-        plugins = start_plugins(&config) => plugins?,
+    let daemon = tokio::select! {
+        daemon = Daemon::start(&config) => daemon?,
         () = end(&mut signals.terminate, &mut signals.interrupt) => return Ok(()),
     };
-    let servers = match Servers::start(&plugins) {
-        Ok(servers) => servers,
-        Err(error) => {
-            plugins.close().await;
-            return Err(error);
-        }
-    };
-    plugins.serving().await;
     core_sys::trim_memory();
     notify::ready();
     tracing::info!("containerd successfully booted in {:.6}s", started.elapsed().as_secs_f64());
     loop {
         tokio::select! {
             () = end(&mut signals.terminate, &mut signals.interrupt) => break,
-            _ = signals.dump.recv() => dump(&plugins),
+            _ = signals.dump.recv() => dump(&daemon.plugins),
         }
     }
     notify::stopping();
-    servers.stop().await;
-    if tokio::time::timeout(CLOSE, plugins.close()).await.is_err() {
-        tracing::warn!("plugins did not end within {CLOSE:?}");
-    }
+    daemon.stop().await;
     Ok(())
+}
+
+/// A daemon that serves.
+pub(crate) struct Daemon {
+    plugins: Arc<PluginSet>,
+    servers: Servers,
+}
+
+impl Daemon {
+    /// Starts the plugins and listens.
+    ///
+    /// # Errors
+    /// What keeps a required plugin or a listener from starting.
+    pub(crate) async fn start(config: &Config) -> anyhow::Result<Self> {
+        let temporary = PathBuf::from(&config.root).join("tmpmounts");
+        tokio::task::spawn_blocking(move || {
+            core_mount::set_temp_mount_location(&temporary)?;
+            core_mount::cleanup_temp_mounts()
+        })
+        .await?
+        .unwrap_or_else(|error| tracing::warn!(%error, "cleanup of temporary mounts"));
+        tracing::info!(version = version::VERSION, revision = version::REVISION, "starting containerd");
+        let plugins = start_plugins(config).await?;
+        let servers = match Servers::start(&plugins) {
+            Ok(servers) => servers,
+            Err(error) => {
+                plugins.close().await;
+                return Err(error);
+            }
+        };
+        plugins.serving().await;
+        Ok(Self { plugins, servers })
+    }
+
+    /// Serves gRPC on one more kind of connection.
+    pub(crate) fn serve_on<I, S>(&mut self, incoming: I)
+    where
+        I: Stream<Item = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+        S::ConnectInfo: Clone + Send + Sync + 'static,
+    {
+        let serving = serve_grpc(incoming, self.servers.router.clone(), self.servers.stopped());
+        self.servers.tasks.push(tokio::spawn(serving));
+    }
+
+    /// Ends requests and plugins, each within a limited time.
+    pub(crate) async fn stop(self) {
+        self.servers.stop().await;
+        if tokio::time::timeout(CLOSE, self.plugins.close()).await.is_err() {
+            tracing::warn!("plugins did not end within {CLOSE:?}");
+        }
+    }
 }
 
 async fn start_plugins(config: &Config) -> anyhow::Result<Arc<PluginSet>> {
@@ -170,6 +205,7 @@ async fn start_plugins(config: &Config) -> anyhow::Result<Arc<PluginSet>> {
 /// The listeners and what serves on them.
 struct Servers {
     stop: watch::Sender<bool>,
+    router: GrpcRouter,
     tasks: Vec<JoinHandle<()>>,
     paths: Vec<PathBuf>,
 }
@@ -191,11 +227,12 @@ impl Servers {
                 },
             }
         }
-        let mut servers = Self { stop: watch::Sender::new(false), tasks: Vec::new(), paths: Vec::new() };
+        let router = GrpcRouter::new(grpc);
+        let mut servers = Self { stop: watch::Sender::new(false), router, tasks: Vec::new(), paths: Vec::new() };
         let listener: Listener =
             plugins.get(types::SERVER, "grpc").context("without a gRPC listener nothing can be served")?;
-        let bound = servers.listen(&listener)?;
-        servers.tasks.push(tokio::spawn(serve_grpc(bound, GrpcRouter::new(grpc), servers.stopped())));
+        let incoming = UnixListenerStream::new(servers.listen(&listener)?);
+        servers.tasks.push(tokio::spawn(serve_grpc(incoming, servers.router.clone(), servers.stopped())));
         if let Ok(listener) = plugins.get::<Listener>(types::SERVER, "ttrpc") {
             let bound = servers.listen(&listener)?;
             let stopped = servers.stopped();
@@ -235,10 +272,13 @@ impl Servers {
     }
 }
 
-async fn serve_grpc(listener: UnixListener, router: GrpcRouter, stopped: impl Future<Output = ()>) {
-    let served = tonic::transport::Server::builder()
-        .serve_with_incoming_shutdown(router, UnixListenerStream::new(listener), stopped)
-        .await;
+async fn serve_grpc<I, S>(incoming: I, router: GrpcRouter, stopped: impl Future<Output = ()>)
+where
+    I: Stream<Item = io::Result<S>>,
+    S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    S::ConnectInfo: Clone + Send + Sync + 'static,
+{
+    let served = tonic::transport::Server::builder().serve_with_incoming_shutdown(router, incoming, stopped).await;
     if let Err(error) = served {
         tracing::error!(%error, "gRPC server failed");
     }

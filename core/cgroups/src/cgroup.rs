@@ -105,6 +105,18 @@ impl Cgroup {
         })
     }
 
+    /// CPU time that the cgroup used so far, in nanoseconds; none when the kernel does not say. One file is read.
+    pub fn cpu_nanoseconds(&self) -> Option<u64> {
+        match self {
+            Self::V1(_) => files::text(self.dir("cpuacct")?, "cpuacct.usage").ok()??.trim().parse().ok(),
+            Self::V2(dir) => {
+                let text = files::text(dir, "cpu.stat").ok()??;
+                let used = files::pairs(&text).find(|(key, _)| *key == "usage_usec");
+                used.map(|(_, microseconds)| microseconds.saturating_mul(1000))
+            }
+        }
+    }
+
     /// Ids of the processes in the cgroup and in those below it, in rising order.
     ///
     /// # Errors

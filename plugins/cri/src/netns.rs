@@ -1,0 +1,115 @@
+//! Network namespaces of pods, pinned by a bind mount so that they live without a process.
+
+use std::{
+    fs, io,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use core_sys::UserMappings;
+use core_types::{Error, Result, ResultExt};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
+
+use crate::layout;
+
+/// Where network namespaces are pinned; tools such as `ip netns` look there.
+pub(crate) const DIRECTORY: &str = "/var/run/netns";
+
+/// Makes a network namespace and pins it as `<directory>/cni-<uuid>`. Blocking.
+///
+/// # Errors
+/// PermissionDenied and what the kernel says; nothing is left then.
+pub(crate) fn create(directory: &Path) -> Result<PathBuf> {
+    pin(directory, |target| {
+        // A namespace belongs to the thread that leaves the old one, so a thread ends with this work.
+        std::thread::scope(|scope| {
+            let worker = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
+                unshare(CloneFlags::CLONE_NEWNET)?;
+                bind("/proc/thread-self/ns/net", target)
+            })?;
+            worker.join().unwrap_or_else(|_| Err(io::Error::other("the thread broke off")))
+        })
+    })
+}
+
+/// The same, owned by a new user namespace with these ids. Blocking.
+///
+/// # Errors
+/// PermissionDenied and what the kernel says; nothing is left then.
+pub(crate) fn create_owned(directory: &Path, mappings: &UserMappings) -> Result<PathBuf> {
+    pin(directory, |target| {
+        core_sys::with_owned_network_namespace(mappings, |pid| bind(&format!("/proc/{pid}/ns/net"), target))
+    })
+}
+
+fn bind(source: &str, target: &Path) -> io::Result<()> {
+    Ok(mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+}
+
+fn pin(directory: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf> {
+    let uuid = crate::names::new_id()?;
+    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..32]].join("-");
+    let path = directory.join(format!("cni-{uuid}"));
+    let doing = || format!("make network namespace {}", path.display());
+    layout::make_directory(directory, 0o755)?;
+    let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
+    open.map_err(|error| Error::io(doing(), error))?;
+    if let Err(error) = make(&path) {
+        let _ = fs::remove_file(&path);
+        return Err(Error::io(doing(), error));
+    }
+    Ok(path)
+}
+
+/// Unpins a namespace; it ends with its last process. One that is gone is no error. Blocking.
+///
+/// # Errors
+/// When it stays.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    let doing = || format!("remove network namespace {}", path.display());
+    match umount2(path, MntFlags::MNT_DETACH) {
+        // EINVAL: the file is there and nothing is mounted on it.
+        Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => {}
+        Err(error) => return Err(Error::io(doing(), error.into())),
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(doing(), error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a pinned namespace is there: a file of the kernel's namespace file system.
+pub(crate) fn exists(path: &Path) -> bool {
+    const NSFS: i64 = 0x6e73_6673;
+    nix::sys::statfs::statfs(path).is_ok_and(|stat| i64::from(stat.filesystem_type().0) == NSFS)
+}
+
+/// [`remove`] on the blocking pool.
+pub(crate) async fn removed(path: PathBuf) -> Result<()> {
+    crate::blocking(move || remove(&path)).await.doing("give the network namespace back")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_lives_without_a_process_and_goes_for_good() {
+        if core_sys::private_mount_namespace().is_err() {
+            eprintln!("skipped: no mount namespace of its own");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = create(directory.path()).unwrap();
+        assert!(exists(&path));
+        let ours = fs::metadata("/proc/self/ns/net").unwrap();
+        let made = fs::metadata(&path).unwrap();
+        assert_ne!(std::os::unix::fs::MetadataExt::ino(&ours), std::os::unix::fs::MetadataExt::ino(&made));
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(!exists(&path) && !path.exists());
+    }
+}
