@@ -206,7 +206,10 @@ impl ContainerIo {
             std::mem::take(&mut pumps.tasks)
         };
         let stopped = tokio::time::timeout(CLOSE, futures::future::join_all(tasks)).await;
-        if stopped.is_err() {
+        if stopped.is_ok() {
+            // Closing the file does not fail.
+            let _ = self.switch(None).await;
+        } else {
             tracing::warn!(
                 stdout = self.fifos.io().stdout,
                 "a write to a log hangs; its file stays open until it ends"

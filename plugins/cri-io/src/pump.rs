@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Bytes read at once.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 64 << 10;
 /// Bytes moved before others get a turn.
 const TURN: usize = 16 << 20;
 /// Buffers kept for later.
-const SPARE_BUFFERS: usize = 4;
+const SPARE_BUFFERS: usize = 2;
 /// Largest buffer of lines kept for later.
-const SPARE_LINES: usize = 4 << 20;
+const SPARE_LINES: usize = 512 << 10;
 
 /// Turns taken at the same time in the whole process. More than processors, since a turn may wait for a disk; far
 /// fewer than the threads of the blocking pool, which others need too.
