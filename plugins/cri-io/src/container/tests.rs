@@ -79,6 +79,13 @@ async fn wait(shim: Shim, child: Child) {
     bounded(tokio::task::spawn_blocking(move || shim.end(child))).await.unwrap();
 }
 
+/// A daemon goes: what it has read it writes, before the next one reads.
+async fn gone(io: ContainerIo) {
+    let tasks = std::mem::take(&mut io.pumps.lock().unwrap().tasks);
+    drop(io);
+    bounded(futures::future::join_all(tasks)).await;
+}
+
 async fn eventually(mut holds: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + PATIENCE;
     while !holds() {
@@ -186,10 +193,12 @@ async fn a_daemon_that_comes_back_goes_on() {
     let io = ContainerIo::create(&place.io(), "c1", IoOptions::default()).await.unwrap();
     io.start_log(Some(&place.log())).await.unwrap();
     let (shim, streams) = (Shim::new(io.streams()), io.streams());
+    // The shim keeps reading ends until the daemon deletes the task, so what waits survives the last writer.
+    let held = [&streams.stdout, &streams.stderr].map(|path| File::open(path).unwrap());
     let child = shim.run("for i in $(seq 3000); do echo $i; echo; done; printf end");
     let ended = tokio::spawn(wait(shim, child));
     eventually(|| place.log().metadata().unwrap().len() > 0).await;
-    drop(io);
+    gone(io).await;
     let mut restarts = 0;
     let io = loop {
         let last = ended.is_finished();
@@ -204,15 +213,13 @@ async fn a_daemon_that_comes_back_goes_on() {
             break io;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
-        // What was read by this one is written by it, before the next one reads.
-        let tasks = std::mem::take(&mut io.pumps.lock().unwrap().tasks);
-        io.phase.send_replace(Phase::Stop);
-        bounded(futures::future::join_all(tasks)).await;
+        gone(io).await;
     };
     bounded(ended).await.unwrap();
     bounded(io.finished()).await;
     let expected = (1..=3000).map(|number| format!("{number}\n\n")).collect::<String>() + "end";
     assert_eq!(String::from_utf8(content(&std::fs::read(place.log()).unwrap())).unwrap(), expected);
+    drop(held);
     io.close().await;
 }
 
