@@ -5,17 +5,18 @@ use super::{Collected, entries, fifos, pull, streams};
 
 /// Makes a container that runs `script`.
 async fn made(client: &Client, image: &Image, script: &str) -> Container {
-    let command = ["/bin/sh", "-c", script].map(str::to_owned);
     let change = |new: &mut containerd_sdk::NewContainer| {
         // A daemon in a test program has no shim beside it.
         new.runtime = Daemon::programs().join("containerd-shim-runc-v2").to_str().unwrap().to_owned();
         new.labels.insert("made-by".into(), "sdk".into());
+        // The entry point of the image is no program.
+        new.spec.set_args(["/bin/sh", "-c", script]);
         new.spec.set_hostname("inside");
         new.spec.add_env(&["GIVEN=yes".to_owned()]);
         new.spec.set_cwd("/tmp");
         Ok(())
     };
-    client.create_from_image(image, &unique("sdk"), "", &command, change).await.unwrap()
+    client.create_from_image(image, &unique("sdk"), "", &[], change).await.unwrap()
 }
 
 pub(super) async fn sleeper(client: &Client, image: &Image) -> Container {
