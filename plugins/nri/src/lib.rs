@@ -29,6 +29,6 @@ mod peer;
 /// The built-in validator.
 mod validator;
 
-pub use apply::{Host, apply, apply_with};
+pub use apply::{Host, Resolver, apply, apply_with};
 pub use config::{Config, ValidatorConfig};
 pub use nri::{Adjusted, Factory, Nri, RuntimeCallbacks, SyncBlock, registration};

@@ -11,6 +11,7 @@ use std::{
 use containerd_api_nri::v1alpha1::{
     ConfigureRequest, ConfigureResponse, Container, ContainerUpdate, Empty, Event, PodSandbox, RegisterPluginRequest,
     StateChangeEvent, SynchronizeRequest, SynchronizeResponse, UpdateContainersRequest, UpdateContainersResponse,
+    ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 use containerd_ttrpc::{Client, Context, Router, Server, Status};
 use core_types::{Error, ErrorKind, Result, ResultExt};
@@ -42,6 +43,8 @@ pub(crate) struct Plugin {
     pub(crate) name: String,
     client: Client,
     events: i32,
+    /// Whether it named its events; one that did not gets all, and need not have all methods.
+    chose: bool,
     timeout: Duration,
     closed: AtomicBool,
     /// Events, by their bits, that it takes as changes of state.
@@ -93,12 +96,14 @@ impl Plugin {
         };
         let identity = fixed.unwrap_or(told);
         let events = configure(&client, config, settings).await?;
+        let (events, chose) = if events == 0 { (events::ALL, false) } else { (events, true) };
         ready.store(true, Ordering::Release);
         Ok(Self {
             index: identity.index,
             name: identity.name,
             client,
             events,
+            chose,
             timeout: config.plugin_request_timeout,
             closed: AtomicBool::new(false),
             state_changes: AtomicI32::new(0),
@@ -158,18 +163,44 @@ impl Plugin {
         }
         match self.raw(events::method(event), request).await {
             Ok(answer) => Ok(Some(answer)),
-            Err(status) if status.code == UNIMPLEMENTED && event != Event::ValidateContainerAdjustment => Ok(None),
+            Err(status) if status.code == UNIMPLEMENTED => Ok(None),
             Err(status) if self.is_fatal(&status) => {
-                tracing::error!(plugin = self.full_name(), event = events::method(event), error = %status,
-                    "NRI: plugin is let go");
-                self.close();
-                match event {
-                    Event::ValidateContainerAdjustment => Err(self.refusal(status)),
-                    _ => Ok(None),
-                }
+                self.give_up(event, &status);
+                Ok(None)
             }
             Err(status) => Err(self.refusal(status)),
         }
+    }
+
+    /// Asks it whether an adjustment is right. Here a plugin that fails to answer counts as one that refuses.
+    ///
+    /// # Errors
+    /// PermissionDenied when it is not, and what keeps the plugin from answering.
+    pub(crate) async fn validate(&self, request: &ValidateContainerAdjustmentRequest) -> Result<()> {
+        let event = Event::ValidateContainerAdjustment;
+        let answer = match self.raw(events::method(event), request).await {
+            Err(status) if status.code == UNIMPLEMENTED && !self.chose => return Ok(()),
+            Err(status) => {
+                if self.is_fatal(&status) {
+                    self.give_up(event, &status);
+                }
+                return Err(self.refusal(status));
+            }
+            Ok(answer) => answer,
+        };
+        let ValidateContainerAdjustmentResponse { reject, reason } = answer;
+        if !reject {
+            return Ok(());
+        }
+        let reason = if reason.is_empty() { "it gives no reason" } else { &reason };
+        let name = self.full_name();
+        Err(Error::permission_denied(format!("NRI validator {name} rejected the adjustment: {reason}")))
+    }
+
+    fn give_up(&self, event: Event, status: &Status) {
+        let event = events::method(event);
+        tracing::error!(plugin = self.full_name(), event, error = %status, "NRI: plugin is let go");
+        self.close();
     }
 
     /// Tells an event. A plugin that lacks the method gets it as a change of state, as plugins of older versions do.
@@ -194,9 +225,7 @@ impl Plugin {
             Ok(_) => Ok(()),
             Err(status) if status.code == UNIMPLEMENTED => Ok(()),
             Err(status) if self.is_fatal(&status) => {
-                tracing::error!(plugin = self.full_name(), event = events::method(event), error = %status,
-                    "NRI: plugin is let go");
-                self.close();
+                self.give_up(event, &status);
                 Ok(())
             }
             Err(status) => Err(self.refusal(status)),
@@ -278,9 +307,8 @@ async fn configure(client: &Client, config: &Config, settings: String) -> Result
     let answer: Result<ConfigureResponse, Status> = client.call(PLUGIN_SERVICE, "Configure", &context, &request).await;
     let answer = answer.map_err(|status| Error::new(ErrorKind::from_code(status.code), status.message));
     match answer.doing("configure")?.events {
-        0 => Ok(events::ALL),
         mask if mask & !events::ALL != 0 => {
-            Err(Error::invalid_argument(format!("it subscribes to events that there are not: {:#x}", mask)))
+            Err(Error::invalid_argument(format!("it subscribes to events that there are not: {mask:#x}")))
         }
         mask => Ok(mask),
     }

@@ -4,9 +4,8 @@ use containerd_api_nri::v1alpha1::{
     PostUpdatePodSandboxRequest, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
     StartContainerRequest, StateChangeEvent, StopContainerRequest, StopContainerResponse, StopPodSandboxRequest,
     UpdateContainerRequest, UpdateContainerResponse, UpdatePodSandboxRequest, ValidateContainerAdjustmentRequest,
-    ValidateContainerAdjustmentResponse,
 };
-use core_types::{Error, Result};
+use core_types::Result;
 use prost::Message;
 
 use super::{Adjusted, Nri};
@@ -120,19 +119,7 @@ impl Nri {
         if config.enable {
             validator::validate(config, &request)?;
         }
-        let calls = validators.iter().map(|plugin| async {
-            let answer = plugin.call(Event::ValidateContainerAdjustment, &request).await?;
-            let answer: ValidateContainerAdjustmentResponse =
-                answer.ok_or_else(|| Error::unavailable(format!("NRI validator {} is gone", plugin.full_name())))?;
-            match answer.reject {
-                false => Ok(()),
-                true => Err(Error::permission_denied(format!(
-                    "NRI validator {} rejected the adjustment: {}",
-                    plugin.full_name(),
-                    if answer.reason.is_empty() { "it gives no reason" } else { &answer.reason }
-                ))),
-            }
-        });
+        let calls = validators.iter().map(|plugin| plugin.validate(&request));
         futures::future::try_join_all(calls).await.map(drop)
     }
 
