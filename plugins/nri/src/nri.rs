@@ -80,7 +80,7 @@ impl Inner {
     /// Takes a plugin in at its place, after it was told of everything.
     async fn admit(self: &Arc<Self>, plugin: Plugin) -> Result<()> {
         let name = plugin.full_name();
-        let _alone = self.sync.write().await;
+        let alone = self.sync.write().await;
         let (pods, containers) = self.callbacks.pods_and_containers().await?;
         let updates = plugin.synchronize(&pods, &containers).await?;
         let plugin = Arc::new(plugin);
@@ -99,6 +99,8 @@ impl Inner {
             }
         });
         tracing::info!(plugin = name, "NRI: plugin is registered");
+        // An update may itself have to wait for who blocks joining.
+        drop(alone);
         if !updates.is_empty() {
             let failed = self.callbacks.update_containers(updates).await?;
             for update in failed {
