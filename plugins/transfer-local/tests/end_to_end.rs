@@ -466,6 +466,45 @@ async fn images_are_unpacked_with_a_flush_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stored_image_is_unpacked_and_keeps_its_name() {
+    let Some(world) = World::new().await else { return };
+    let layout = Layout::new();
+    world.import(layout.archive(), Layout::prefix()).await.unwrap();
+    let before = world.database.images(&world.scope).list(&[]).await.unwrap();
+    for snapshotter in ["overlayfs", "native"] {
+        let only_unpack = ImageStore { unpacks: unpacking("", snapshotter).unpacks, ..ImageStore::default() };
+        world.transfer(Source::Store(named("r.example/app:v1")), Destination::Store(only_unpack)).await.unwrap();
+        // The image holds what was unpacked.
+        world.database.collect().await.unwrap();
+        assert_eq!(world.tree(snapshotter, &layout.top()).await.len(), 6, "{snapshotter}");
+    }
+    assert_eq!(world.database.images(&world.scope).list(&[]).await.unwrap(), before);
+    let unknown = ImageStore { unpacks: unpacking("", "none").unpacks, ..ImageStore::default() };
+    let error =
+        world.transfer(Source::Store(named("r.example/app:v1")), Destination::Store(unknown)).await.unwrap_err();
+    assert!(error.is_not_found() && error.message().contains("none"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_are_collected_once_they_are_unpacked() {
+    let (Some(server), Some(world)) = (DockerRegistry::start(), World::new().await) else { return };
+    let layout = Layout::new();
+    world.import(layout.archive(), Layout::prefix()).await.unwrap();
+    let remote = format!("{}/team/app:v1", server.host);
+    world.transfer(Source::Store(named("r.example/app:v1")), Destination::Registry(registry(&remote))).await.unwrap();
+    let other = World::new().await.unwrap();
+    let pull = core_transfer::PullOptions { discard_layers: true, ..Default::default() };
+    let source = Registry { pull, ..registry(&remote) };
+    other.transfer(Source::Registry(source), Destination::Store(unpacking(&remote, "overlayfs"))).await.unwrap();
+    other.database.collect().await.unwrap();
+    let content = other.database.content(&other.scope);
+    for layer in &layout.layers {
+        assert!(content.info(layer).await.unwrap_err().is_not_found(), "{layer}");
+    }
+    assert_eq!(other.tree("overlayfs", &layout.top()).await.len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_pulls_leave_nothing_and_can_be_repeated() {
     let (Some(server), Some(world)) = (DockerRegistry::start(), World::new().await) else { return };
     let layout = Layout::new();
