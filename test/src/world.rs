@@ -102,7 +102,7 @@ impl World {
         unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
-        for dir in ["/run/containerd", "/run/runc"] {
+        for dir in ["/run/containerd", "/run/runc", "/run/nri"] {
             fs::create_dir_all(dir).expect("a mount point");
             mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), none).expect("a tmpfs");
         }

@@ -24,6 +24,7 @@ pub(crate) fn registry() -> Result<Registry> {
         plugin_gc_scheduler::registration(),
         plugin_diff_walking::registration(),
         plugin_transfer_local::registration(),
+        plugin_nri::registration(),
         plugin_cri_images::registration(),
     ];
     let all = storage

@@ -11,6 +11,7 @@ use core_snapshots::Snapshotter;
 use core_types::{Error, Namespace, Result, Scope};
 use plugin_cri_images::Images;
 use plugin_cri_spec::Host;
+use plugin_nri::Nri;
 
 use crate::{
     config::RuntimeConfig,
@@ -42,6 +43,7 @@ pub(crate) struct Cri {
     pub(crate) tasks: Arc<TaskManager>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) images: Images,
+    pub(crate) nri: Nri,
     pub(crate) networks: Networks,
     pub(crate) controllers: BTreeMap<String, Arc<dyn Controller>>,
     pub(crate) sandboxes: Table<Sandbox>,

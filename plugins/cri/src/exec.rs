@@ -178,8 +178,8 @@ async fn collect(
         let exit =
             exit?.ok_or_else(|| Error::deadline_exceeded(format!("timeout: the command ran over {timeout} s")))?;
         Ok(ExecSyncResponse {
-            stdout: collected.stdout.into(),
-            stderr: collected.stderr.into(),
+            stdout: collected.stdout,
+            stderr: collected.stderr,
             exit_code: i32::try_from(exit.status).unwrap_or(i32::MAX),
         })
     };

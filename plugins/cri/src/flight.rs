@@ -9,8 +9,14 @@ use futures::{FutureExt, future::BoxFuture, future::Shared};
 /// The outcome of an operation; errors are shared by all who wait for it.
 type Outcome<T> = std::result::Result<T, Arc<Error>>;
 
+/// An operation that any number of requests wait for.
+type Flight<T> = Shared<BoxFuture<'static, Outcome<T>>>;
+
 /// Running operations by key.
-pub(crate) struct Flights<K, T>(Arc<Mutex<HashMap<K, Shared<BoxFuture<'static, Outcome<T>>>>>>);
+type Table<K, T> = Arc<Mutex<HashMap<K, Flight<T>>>>;
+
+/// Running operations by key.
+pub(crate) struct Flights<K, T>(Table<K, T>);
 
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
@@ -41,11 +47,7 @@ impl<K: Clone + Eq + Hash + Send + 'static, T: Clone + Send + Sync + 'static> Fl
         flight.await.map_err(|error| Error::new(error.kind(), error.message()))
     }
 
-    fn start(
-        &self,
-        key: K,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Shared<BoxFuture<'static, Outcome<T>>> {
+    fn start(&self, key: K, work: impl Future<Output = Result<T>> + Send + 'static) -> Flight<T> {
         let flights = Arc::clone(&self.0);
         let task = tokio::spawn(async move {
             let _landed = Landed { flights, key };
@@ -63,7 +65,7 @@ impl<K: Clone + Eq + Hash + Send + 'static, T: Clone + Send + Sync + 'static> Fl
 
 /// Removes a flight when its operation ends, however it ends.
 struct Landed<K: Eq + Hash, T> {
-    flights: Arc<Mutex<HashMap<K, Shared<BoxFuture<'static, Outcome<T>>>>>>,
+    flights: Table<K, T>,
     key: K,
 }
 

@@ -156,11 +156,11 @@ fn runtime_options(section: &toml::Table) -> Result<Any> {
     let mut options = RuntimeOptions {
         type_url: text("TypeUrl"),
         config_path: text("ConfigPath"),
-        config_body: text("ConfigBody").into_bytes().into(),
+        config_body: text("ConfigBody").into_bytes(),
     };
     if options.config_path.is_empty() && options.config_body.is_empty() {
         let body = toml::to_string(section).map_err(|error| Error::invalid_argument(format!("options: {error}")))?;
-        options.config_body = body.into_bytes().into();
+        options.config_body = body.into_bytes();
     }
     Ok(any("runtimeoptions.v1.Options", &options))
 }

@@ -52,6 +52,11 @@ impl Layout {
         self.sandbox_state(id).join("shm")
     }
 
+    /// The user namespace of a sandbox that has one and a network of its own.
+    pub(crate) fn user_namespace(&self, id: &str) -> PathBuf {
+        self.sandbox_state(id).join("userns")
+    }
+
     /// Images that are volumes of a pod.
     pub(crate) fn image_volumes(&self, sandbox: &str) -> PathBuf {
         self.state.join("image-volumes").join(sandbox)

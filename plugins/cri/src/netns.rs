@@ -10,7 +10,7 @@ use core_sys::UserMappings;
 use core_types::{Error, Result, ResultExt};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, unshare},
+    sched::{CloneFlags, setns, unshare},
 };
 
 use crate::layout;
@@ -35,14 +35,22 @@ pub(crate) fn create(directory: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The same, owned by a new user namespace with these ids. Blocking.
+/// The same, owned by a new user namespace with these ids, which is pinned as `user`. Blocking.
 ///
 /// # Errors
 /// PermissionDenied and what the kernel says; nothing is left then.
-pub(crate) fn create_owned(directory: &Path, mappings: &UserMappings) -> Result<PathBuf> {
-    pin(directory, |target| {
-        core_sys::with_owned_network_namespace(mappings, |pid| bind(&format!("/proc/{pid}/ns/net"), target))
-    })
+pub(crate) fn create_owned(directory: &Path, mappings: &UserMappings, user: &Path) -> Result<PathBuf> {
+    let made = pin(directory, |target| {
+        fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o444).open(user)?;
+        core_sys::with_owned_network_namespace(mappings, |pid| {
+            bind(&format!("/proc/{pid}/ns/user"), user)?;
+            bind(&format!("/proc/{pid}/ns/net"), target)
+        })
+    });
+    if made.is_err() {
+        let _ = remove(user);
+    }
+    made
 }
 
 fn bind(source: &str, target: &Path) -> io::Result<()> {
@@ -81,10 +89,21 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// Moves the calling thread into a pinned network namespace, for as long as it lives.
+///
+/// # Errors
+/// NotFound when it is gone, and what the kernel says.
+#[allow(dead_code)]
+pub(crate) fn enter(path: &Path) -> Result<()> {
+    let doing = || format!("enter network namespace {}", path.display());
+    let file = fs::File::open(path).map_err(|error| Error::io(doing(), error))?;
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(|error| Error::io(doing(), error.into()))
+}
+
 /// Whether a pinned namespace is there: a file of the kernel's namespace file system.
 pub(crate) fn exists(path: &Path) -> bool {
     const NSFS: i64 = 0x6e73_6673;
-    nix::sys::statfs::statfs(path).is_ok_and(|stat| i64::from(stat.filesystem_type().0) == NSFS)
+    nix::sys::statfs::statfs(path).is_ok_and(|stat| stat.filesystem_type().0 == NSFS)
 }
 
 /// [`remove`] on the blocking pool.
@@ -95,6 +114,29 @@ pub(crate) async fn removed(path: PathBuf) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_can_belong_to_a_user_namespace_that_is_pinned_too() {
+        if core_sys::private_mount_namespace().is_err() {
+            eprintln!("skipped: no mount namespace of its own");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let range = core_sys::IdRange { inside: 0, outside: 100_000, length: 65_536 };
+        let mappings = UserMappings { uids: vec![range], gids: vec![range] };
+        let user = directory.path().join("user");
+        let network = match create_owned(&directory.path().join("net"), &mappings, &user) {
+            Ok(network) => network,
+            Err(error) if error.kind() == core_types::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(exists(&network) && exists(&user));
+        remove(&network).unwrap();
+        remove(&user).unwrap();
+    }
 
     #[test]
     fn a_namespace_lives_without_a_process_and_goes_for_good() {

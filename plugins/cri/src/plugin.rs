@@ -11,6 +11,7 @@ use core_sandbox::Controller;
 use core_types::{Error, Namespace, Platform, Result, ResultExt, Scope};
 use plugin_cri_images::Images;
 use plugin_cri_spec::{Host, Options};
+use plugin_nri::{Factory, Nri};
 use plugin_services::{GrpcService, MAX_MESSAGE_SIZE};
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     cri::{Cri, NAMESPACE, Networks},
     handler::Handlers,
     layout::Layout,
+    nri::Callbacks,
     oom, recovery,
     sandbox::pause::PauseController,
     service::Service,
@@ -43,6 +45,7 @@ pub fn plugins() -> Vec<Registration> {
             .requires((types::CRI_SERVICE, "images"))
             .requires((types::RUNTIME_V2, "task"))
             .requires((types::EVENT, "exchange"))
+            .requires((types::NRI, "nri"))
             .requires(types::METADATA),
     ]
 }
@@ -56,7 +59,11 @@ async fn init(context: InitContext) -> InitResult<Instance> {
     let pause = Arc::new(PauseController::default());
     let controllers = BTreeMap::from([(PAUSE.to_owned(), Arc::clone(&pause) as Arc<dyn Controller>)]);
     let layout = Layout::new(context.create_root()?.to_owned(), context.create_state()?.to_owned());
-    let cri = Arc::new(assemble(&context, (*config).clone(), layout, controllers)?);
+    let callbacks = Arc::new(Callbacks::default());
+    let nri = context.single::<Factory>(types::NRI)?.start(callbacks.clone()).await.doing("start NRI")?;
+    let stopped = nri.clone();
+    let cri = Arc::new(assemble(&context, (*config).clone(), layout, nri, controllers)?);
+    callbacks.bind(&cri);
     pause.bind(&cri);
     oom::listen(&cri)?;
     recovery::recover(&cri).await.doing("find pods and containers of an earlier daemon")?;
@@ -65,17 +72,18 @@ async fn init(context: InitContext) -> InitResult<Instance> {
         .max_decoding_message_size(MAX_MESSAGE_SIZE)
         .max_encoding_message_size(MAX_MESSAGE_SIZE);
     let asked = Arc::clone(&cri);
-    Ok(Instance::new(cri).offer(Transport::Grpc, GrpcService::new(service)).platform(Platform::host()).when_serving(
-        move || async move {
-            tokio::spawn(async move { asked.features.ask(&asked).await });
-        },
-    ))
+    let instance = Instance::new(cri).offer(Transport::Grpc, GrpcService::new(service)).platform(Platform::host());
+    let instance = instance.when_serving(move || async move {
+        tokio::spawn(async move { asked.features.ask(&asked).await });
+    });
+    Ok(instance.on_close(move || async move { stopped.stop().await }))
 }
 
 fn assemble(
     context: &InitContext,
     config: RuntimeConfig,
     layout: Layout,
+    nri: Nri,
     controllers: BTreeMap<String, Arc<dyn Controller>>,
 ) -> Result<Cri> {
     let namespace = Namespace::new(NAMESPACE)?;
@@ -108,6 +116,7 @@ fn assemble(
         handlers,
         namespace,
         images,
+        nri,
         controllers,
     })
 }

@@ -245,7 +245,7 @@ async fn tidy(cri: &Arc<Cri>) {
     }
     let known: BTreeSet<String> = cri.containers.list().iter().map(|container| container.id().to_owned()).collect();
     for id in containers.iter().filter(|id| !known.contains(*id)) {
-        if matches!(cri.container_records().get(id).await, Ok(_)) {
+        if cri.container_records().get(id).await.is_ok() {
             continue;
         }
         for snapshotter in cri.database.snapshotter_names() {

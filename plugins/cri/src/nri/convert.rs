@@ -158,7 +158,8 @@ fn fill_status(seen: &mut nri::Container, status: &Status) {
 /// Limits, the CRI's as NRI's.
 pub(crate) fn resources(limits: &LinuxContainerResources) -> nri::LinuxResources {
     let signed = |value: i64| (value != 0).then_some(nri::OptionalInt64 { value });
-    let unsigned = |value: i64| u64::try_from(value).ok().filter(|v| *v != 0).map(|value| nri::OptionalUInt64 { value });
+    let unsigned =
+        |value: i64| u64::try_from(value).ok().filter(|v| *v != 0).map(|value| nri::OptionalUInt64 { value });
     let pages = limits.hugepage_limits.iter();
     nri::LinuxResources {
         memory: Some(nri::LinuxMemory {

@@ -23,6 +23,7 @@ use crate::{
     blocking,
     cri::Cri,
     handler::Handler,
+    netns,
     store::{Sandbox, SandboxRecord, records},
 };
 
@@ -139,6 +140,8 @@ async fn specification(
         (Arc::clone(cri), Arc::clone(handler), sandbox.facts.clone(), image.reference());
     blocking(move || {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        let user_namespace = cri.layout.user_namespace(&facts.id);
+        let user_namespace = netns::exists(&user_namespace).then(|| path(user_namespace));
         let input = SandboxInput {
             id: &facts.id,
             config: &facts.config,
@@ -146,7 +149,7 @@ async fn specification(
             image: &image_config,
             rootfs: None,
             network_namespace: &netns.map(path).unwrap_or_default(),
-            user_namespace: None,
+            user_namespace: user_namespace.as_deref(),
             shm: &path(cri.layout.shm(&facts.id)),
             resolv_conf: &path(cri.layout.sandbox_root(&facts.id).join("resolv.conf")),
             selinux_level: None,

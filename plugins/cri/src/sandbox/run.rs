@@ -75,12 +75,12 @@ async fn steps(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, handler: &Arc<Handler>, u
     hold(cri, &id, undo).await?;
     let mut record = record(sandbox, handler)?;
     create_record(cri, &record, undo).await?;
+    make_files(cri, sandbox, undo).await?;
     let netns = make_network_namespace(cri, sandbox, undo).await?;
     // What removes the network is known on disk before the network is made.
     record.extensions = SandboxRecord::extensions(&sandbox.facts, &sandbox.state())?;
     cri.sandbox_records().update(record.clone(), &["extensions".to_owned()]).await?;
 
-    make_files(cri, sandbox, undo).await?;
     let controller = cri.controller(&sandbox.facts.sandboxer)?;
     let options = CreateOptions {
         options: Some(Any {
@@ -154,9 +154,10 @@ async fn make_network_namespace(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, undo: &m
     }
     let directory = cri.network_namespaces();
     let mappings = super::user_namespace(&sandbox.facts.config)?;
+    let user = cri.layout.user_namespace(sandbox.id());
     let path = blocking(move || match mappings {
         None => netns::create(&directory),
-        Some(mappings) => netns::create_owned(&directory, &mappings),
+        Some(mappings) => netns::create_owned(&directory, &mappings, &user),
     })
     .await?;
     undo.push("remove the network namespace", netns::removed(path.clone()));
