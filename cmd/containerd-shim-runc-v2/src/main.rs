@@ -18,6 +18,8 @@ mod metrics;
 mod options;
 /// Sending events to the daemon.
 mod publisher;
+/// The sandbox service.
+mod sandbox;
 /// The server.
 mod serve;
 /// The sockets of shims.

@@ -20,6 +20,7 @@ use crate::{
     convert,
     log::Log,
     publisher::Publisher,
+    sandbox::Sandboxes,
     socket::{self, Bound},
     start::TTRPC_ADDRESS,
     task::{Service, Tasks},
@@ -31,11 +32,6 @@ const TASK_V2: &str = "containerd.task.v2.Task";
 const FLUSH: Duration = Duration::from_secs(3);
 /// Blocking work is mounting; it needs little stack.
 const STACK: usize = 256 << 10;
-
-/// Sandboxes are made of ordinary containers here: every method answers Unimplemented.
-struct Sandboxes;
-
-impl sandbox_ttrpc::Sandbox for Sandboxes {}
 
 /// Serves a pod until it is told to end.
 pub(crate) fn serve(args: &Args) -> Result<()> {
@@ -89,7 +85,7 @@ async fn run(args: &Args, listener: UnixListener, path: Option<PathBuf>) -> Resu
     let service = Arc::new(Service(tasks.clone()));
     task_ttrpc::register(&mut router, service.clone());
     task_ttrpc::register_as(TASK_V2, &mut router, service);
-    sandbox_ttrpc::register(&mut router, Arc::new(Sandboxes));
+    sandbox_ttrpc::register(&mut router, Arc::new(Sandboxes::new(tasks.clone())));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let stop = tasks.clone();

@@ -112,7 +112,11 @@ fn answer(address: &str, bootstrap: bool, versioned: bool) -> String {
 
 /// Which containers share a shim with this one.
 fn group(config: &Path, id: &str) -> Result<String> {
-    let text = fs::read(config).map_err(|error| format!("read {}: {error}", config.display()))?;
+    let text = match fs::read(config) {
+        // A sandbox need not have a specification.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(id.to_owned()),
+        text => text.map_err(|error| format!("read {}: {error}", config.display()))?,
+    };
     let spec: Spec = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", config.display()))?;
     let annotations = spec.annotations.unwrap_or_default();
     let group = GROUPS.iter().find_map(|name| annotations.get(*name));

@@ -1,7 +1,10 @@
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use containerd_api::{
@@ -26,6 +29,10 @@ pub(crate) struct Tasks {
     host: Host,
     /// None while a container is being made.
     containers: Mutex<HashMap<String, Option<Arc<Container>>>>,
+    /// There is a sandbox, which alone ends the shim.
+    held: AtomicBool,
+    /// The sandbox has ended or is about to: no more containers.
+    closed: AtomicBool,
     /// Woken when the shim shall end.
     pub(crate) shutdown: Notify,
 }
@@ -40,7 +47,35 @@ async fn finish<T: Send + 'static>(work: impl Future<Output = Result<T, Error>> 
 
 impl Tasks {
     pub(crate) fn new(host: Host) -> Self {
-        Self { host, containers: Mutex::default(), shutdown: Notify::new() }
+        Self {
+            host,
+            containers: Mutex::default(),
+            held: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            shutdown: Notify::new(),
+        }
+    }
+
+    /// From now on the shim stays when its last container went.
+    pub(crate) fn hold(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether containers are refused.
+    pub(crate) fn close(&self, closed: bool) {
+        // Under the lock: whoever took an id before is seen by is_making.
+        let _containers = self.containers();
+        self.closed.store(closed, Ordering::SeqCst);
+    }
+
+    /// Whether a container is being made.
+    pub(crate) fn is_making(&self) -> bool {
+        self.containers().values().any(Option::is_none)
+    }
+
+    /// All containers.
+    pub(crate) fn made(&self) -> Vec<Arc<Container>> {
+        self.containers().values().flatten().cloned().collect()
     }
 
     fn containers(&self) -> MutexGuard<'_, HashMap<String, Option<Arc<Container>>>> {
@@ -63,6 +98,9 @@ struct Reserved {
 impl Reserved {
     fn new(tasks: Arc<Tasks>, id: &str) -> Result<Self, Error> {
         let mut containers = tasks.containers();
+        if tasks.closed.load(Ordering::SeqCst) {
+            return Err(Error::failed_precondition(format!("container {id}: its sandbox has ended")));
+        }
         if containers.contains_key(id) {
             return Err(Error::already_exists(format!("container {id}")));
         }
@@ -269,7 +307,7 @@ impl task_ttrpc::Task for Service {
     }
 
     async fn shutdown(&self, _: Context, _: api::ShutdownRequest) -> Answer<()> {
-        if self.0.containers().is_empty() {
+        if self.0.containers().is_empty() && !self.0.held.load(Ordering::SeqCst) {
             self.0.shutdown.notify_one();
         }
         Ok(())

@@ -4,5 +4,6 @@
 mod bootstrap;
 mod exec;
 mod lifecycle;
+mod sandbox;
 mod setup;
 mod terminal;
