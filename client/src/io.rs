@@ -23,6 +23,9 @@ pub(crate) use pump::Activity;
 /// Directory below which FIFOs are made.
 pub const DEFAULT_FIFO_DIR: &str = "/run/containerd/fifo";
 
+/// How long FIFOs may be without a reader after they were made.
+const NEW: Duration = Duration::from_secs(60);
+
 /// Where a process's input comes from.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
 /// Where a process's output goes to.
@@ -95,6 +98,7 @@ impl FifoSet {
             builder
         };
         private().recursive(true).create(root).map_err(|error| Error::io(format!("make {}", root.display()), error))?;
+        remove_abandoned(root);
         let dir = root.join(stream_id("io"));
         private().create(&dir).map_err(|error| Error::io(format!("make {}", dir.display()), error))?;
         let path = |wanted: bool, name: &str| {
@@ -159,6 +163,37 @@ impl Drop for FifoSet {
         if !self.keep {
             self.remove();
         }
+    }
+}
+
+/// Removes the FIFOs that killed clients left below `root`: those of a directory of ours that is no longer new, when
+/// nobody reads an output. A client reads from the moment it has made them, and a shim as long as there is the
+/// process; so the ids of processes, which come again, need not be asked.
+fn remove_abandoned(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let age = entry.metadata().ok().and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
+        if !name.to_string_lossy().starts_with("io-") || age.is_none_or(|age| age < NEW) {
+            continue;
+        }
+        let paths: Vec<PathBuf> =
+            fs::read_dir(entry.path()).into_iter().flatten().flatten().map(|f| f.path()).collect();
+        let abandoned = |path: &PathBuf| {
+            let input = path.to_string_lossy().ends_with("-stdin");
+            is_fifo(path)
+                && (input
+                    || tokio::net::unix::pipe::OpenOptions::new()
+                        .open_sender(path)
+                        .is_err_and(|error| error.raw_os_error() == Some(nix::libc::ENXIO)))
+        };
+        // Something else in it, or an error of another kind: not ours to judge.
+        if !paths.iter().all(abandoned) {
+            continue;
+        }
+        for path in paths {
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(entry.path());
     }
 }
 

@@ -95,14 +95,25 @@ fn every_service_is_there_as_soon_as_the_socket_is() {
     }
     let world = World::new();
     let mut daemon = Daemon::start(&world);
-    for _ in 0..5 {
+    let listed = [["tasks", "ls"], ["images", "ls"], ["leases", "ls"], ["plugins", "ls"], ["snapshots", "ls"]];
+    // Each is once the first that is asked: Version, those that list, Transfer.
+    for first in 0..7 {
         assert_eq!(daemon.end(Signal::SIGTERM), 0);
         let mut child =
             daemon.command().stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
         let answers =
             eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(daemon.address()).ok());
         drop(answers);
-        for service in [["tasks", "ls"], ["images", "ls"], ["leases", "ls"], ["plugins", "ls"], ["snapshots", "ls"]] {
+        match first {
+            5 => drop(daemon.go_ctr(&["version"]).ok()),
+            6 => {
+                // Nobody listens there: what the service says itself.
+                let text = daemon.ctr(&["images", "pull", "--plain-http", "127.0.0.1:1/none:1"]).refused();
+                assert!(text.contains("127.0.0.1:1") && !text.to_lowercase().contains("unimplemented"), "{text}");
+            }
+            _ => drop(daemon.go_ctr(&listed[first]).ok()),
+        }
+        for service in listed {
             daemon.go_ctr(&service).ok();
         }
         child.kill().unwrap();

@@ -126,3 +126,34 @@ async fn fifos_for_later_let_a_writer_in_and_stay_when_kept() {
     drop(io);
     assert_eq!(entries(root.path()), 1);
 }
+
+/// Lets a directory be as old as it must be to be removed.
+fn make_old(dir: &Path) {
+    fs::File::open(dir).unwrap().set_modified(std::time::SystemTime::now() - 2 * NEW).unwrap();
+}
+
+#[tokio::test]
+async fn fifos_of_a_killed_client_go_when_the_next_are_made() {
+    let root = tempfile::tempdir().unwrap();
+    let left = |terminal: bool| {
+        let mut set = FifoSet::create(root.path(), "gone", true, terminal).unwrap();
+        set.keep();
+        set.stdout().parent().unwrap().to_owned()
+    };
+    let (old, terminal, young, used, foreign) = (left(false), left(true), left(false), left(false), left(true));
+    // A shim holds the reading end for its process, whoever made the FIFO.
+    let reader = pump::open_output(&used.join("gone-stderr")).unwrap();
+    fs::write(foreign.join("precious"), "").unwrap();
+    let other = root.path().join("1234567");
+    fs::create_dir(&other).unwrap();
+    for dir in [&old, &terminal, &used, &foreign, &other] {
+        make_old(dir);
+    }
+    let new = FifoSet::create(root.path(), "new", true, false).unwrap();
+    assert!(!old.exists() && !terminal.exists());
+    assert!(young.exists() && used.exists() && foreign.exists() && other.exists());
+    assert_eq!(entries(&used), 3);
+    drop((reader, new));
+    drop(FifoSet::create(root.path(), "new", true, false).unwrap());
+    assert!(!used.exists());
+}

@@ -226,4 +226,41 @@ mod tests {
         Endpoint { version: 3, ..endpoint }.store(dir.path()).unwrap();
         assert_eq!(Endpoint::load(dir.path()).unwrap().version, 3);
     }
+
+    use proptest::prelude::{any, *};
+
+    /// Anything, and what comes close to an answer.
+    fn answers() -> impl Strategy<Value = Vec<u8>> {
+        let message = (any::<u64>(), ".{0,40}", "ttrpc|grpc|GRPC|.{0,8}", any::<u64>()).prop_map(
+            |(version, address, protocol, other)| {
+                let writer = wire::Writer::default().number(1, version % 6).bytes(2, address.as_bytes());
+                writer.bytes(3, protocol.as_bytes()).number(9, other).finish()
+            },
+        );
+        let json = (0u32..6, "[ -~]{0,40}", "ttrpc|grpc|GRPC|[a-z]{0,8}").prop_map(|(version, address, protocol)| {
+            serde_json::json!({ "version": version, "address": address, "protocol": protocol }).to_string().into_bytes()
+        });
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..80),
+            "\\PC{0,80}".prop_map(String::into_bytes),
+            "unix:///[a-z/]{0,40}\\n?".prop_map(String::into_bytes),
+            message,
+            json,
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_of_any_shape_is_usable_or_refused(answer in answers(), cut in 0usize..80) {
+            let answer = &answer[..answer.len().min(cut)];
+            if let Ok(endpoint) = Endpoint::parse(answer) {
+                prop_assert!((OLDEST..=NEWEST).contains(&endpoint.version));
+                prop_assert!(!endpoint.address.is_empty());
+                prop_assert!(matches!(endpoint.protocol.as_str(), "ttrpc" | "grpc"));
+                let dir = tempfile::tempdir().unwrap();
+                endpoint.store(dir.path()).unwrap();
+                prop_assert_eq!(Endpoint::load(dir.path()).unwrap(), endpoint);
+            }
+        }
+    }
 }

@@ -1,12 +1,12 @@
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::Stdio,
     sync::mpsc,
     time::Duration,
 };
 
-use containerd_test::{eventually, unique};
+use containerd_test::{Output, eventually, unique};
 
 use super::{Setup, cell, entries};
 
@@ -79,19 +79,66 @@ fn further_processes() {
 fn another_client_attaches() {
     let Some(setup) = Setup::new() else { return };
     let id = unique("ctr");
-    let script = "echo $$; while ! test -e /tmp/go; do sleep 0.1; done; echo seen; exit 4";
+    let script = "echo first; echo wrong >&2; read word; echo got $word; exit 4";
     setup.daemon.ctr(&["run", "-d", &setup.name, &id, "/bin/sh", "-c", script]).ok();
     let mut command = setup.daemon.ctr_command(&["tasks", "attach", &id]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Whether it is attached cannot be seen from outside; what it has not read waits in the FIFO for it.
-    setup.daemon.ctr(&["tasks", "exec", "--exec-id", "go", &id, "/bin/touch", "/tmp/go"]).ok();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
     let output = child.wait_with_output().unwrap();
+    // What was written before waited for the first who reads.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "first\ngot hello\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "wrong\n");
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     eventually("the task is gone or stopped", || {
         let listed = setup.daemon.ctr(&["tasks", "ls"]).ok();
         (!listed.contains("RUNNING")).then_some(())
     });
     setup.remove_if_there(&id);
+    setup.nothing_left();
+}
+
+#[test]
+fn a_further_process_has_a_terminal_that_follows_in_size() {
+    if containerd_test::skip_without(&["script", "stty"]) {
+        return;
+    }
+    let Some(setup) = Setup::new() else { return };
+    let id = unique("ctr");
+    let dir = setup.world.dir().join("shared");
+    std::fs::create_dir(&dir).unwrap();
+    let mount = format!("type=bind,src={},dst=/tmp,options=rbind:rw", dir.display());
+    setup.daemon.ctr(&["run", "-d", "--mount", &mount, &setup.name, &id, "/bin/sleep", "1000"]).ok();
+    let has = |size: &str| format!("until [ \"$(stty size)\" = \"{size}\" ]; do sleep 0.1; done");
+    let script = format!(
+        "test -t 0 && test -t 1 && test -t 2 || exit 1; {}; touch /tmp/first; {}; echo sized; exit 5",
+        has("37 91"),
+        has("40 100")
+    );
+    let exec = setup.daemon.ctr_command(&["tasks", "exec", "-t", "--exec-id", "tty", &id, "/bin/sh", "-c", &script]);
+    let quote = |text: &std::ffi::OsStr| format!("'{}'", text.to_string_lossy());
+    let words: Vec<String> = std::iter::once(exec.get_program()).chain(exec.get_args()).map(quote).collect();
+    // The terminal of `script` has one size at first and another once the process has seen that.
+    let line = format!(
+        "stty rows 37 cols 91; (until test -e {}/first; do sleep 0.1; done; stty rows 40 cols 100 < /dev/tty) & {}",
+        dir.display(),
+        words.join(" ")
+    );
+    let out = Output::of(std::process::Command::new("script").args(["-q", "-e", "-c", &line, "/dev/null"]));
+    assert!(out.code == 5 && out.stdout.ends_with("sized\r\n"), "{out:?}");
+    setup.remove(&id);
+    setup.nothing_left();
+}
+
+#[test]
+fn a_killed_container_ends_the_client_with_137() {
+    let Some(setup) = Setup::new() else { return };
+    let id = unique("ctr");
+    let mut command = setup.daemon.ctr_command(&["run", "--rm", &setup.name, &id, "/bin/sleep", "1000"]);
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    eventually("the container runs", || setup.daemon.ctr(&["tasks", "ls"]).ok().contains("RUNNING").then_some(()));
+    setup.daemon.ctr(&["tasks", "kill", "-s", "SIGKILL", &id]).ok();
+    assert_eq!(child.wait().unwrap().code(), Some(137));
     setup.nothing_left();
 }
 

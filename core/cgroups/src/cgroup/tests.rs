@@ -163,3 +163,54 @@ fn a_version_2_watch_wakes_on_a_change() {
     fs::remove_file(tree.0.join("memory.events")).unwrap();
     assert!(!watch.drain());
 }
+
+/// Lines as they are in these files, and worse.
+fn file() -> impl proptest::strategy::Strategy<Value = String> {
+    let word = "max|-1|[a-z_]{1,9}|[0-9]{1,25}|[0-9]{1,3}:[0-9]{1,25}|(some|full|avg10=|total=|hca_handle=)[0-9.]{0,9}|\\PC{0,6}";
+    let line = proptest::collection::vec(word, 0..6).prop_map(|words| words.join(" "));
+    proptest::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n"))
+}
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn files_of_any_content_are_read(texts in proptest::collection::vec(file(), 24), raw in any::<Vec<u8>>()) {
+        let names = [
+            "memory.stat", "memory.current", "memory.max", "memory.events", "memory.swap.current", "memory.swap.max",
+            "memory.pressure", "cpu.stat", "cpu.pressure", "io.stat", "io.pressure", "pids.current", "pids.max",
+            "rdma.current", "rdma.max", "hugetlb.2MB.current", "hugetlb.2MB.max", "hugetlb.2MB.events",
+            "cgroup.procs", "memory.peak", "memory.swap.peak", "memory.low", "hugetlb..current", "cpu.max",
+        ];
+        let files: Vec<_> = names.iter().copied().zip(texts.iter().map(String::as_str)).collect();
+        let tree = Tree::new("any", &files);
+        let group = Cgroup::V2(tree.0.clone());
+        group.stats().unwrap();
+        group.processes().unwrap();
+        let _ = (group.oom_kills(), group.cpu_nanoseconds());
+        // What is no text at all is an error and no more.
+        fs::write(tree.0.join("memory.stat"), &raw).unwrap();
+        let _ = group.stats();
+    }
+
+    #[test]
+    fn version_1_files_of_any_content_are_read(texts in proptest::collection::vec(file(), V1.len())) {
+        let files: Vec<_> = V1.iter().map(|(name, _)| *name).zip(texts.iter().map(String::as_str)).collect();
+        let tree = Tree::new("any1", &files);
+        let group = v1_group(&tree);
+        group.stats().unwrap();
+        group.processes().unwrap();
+        let _ = (group.oom_kills(), group.cpu_nanoseconds());
+    }
+
+    #[test]
+    fn a_group_is_below_the_root(text in "(([0-9]{0,2}:[a-z,=]{0,9}:)?[./a-z]{0,20}\n){0,4}", unified in any::<bool>()) {
+        let root = Path::new("/nonexistent/root");
+        if let Ok(Cgroup::V2(dir)) = Cgroup::locate(root, &text, unified) {
+            prop_assert!(dir.starts_with(root));
+            prop_assert!(dir.components().all(|part| part != Component::ParentDir));
+        }
+    }
+}

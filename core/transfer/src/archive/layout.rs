@@ -80,4 +80,37 @@ mod tests {
         assert_eq!(clean("./a//b/../c/"), "a/c");
         assert_eq!(clean("../../x"), "x");
     }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_name_of_an_archive_leads_nowhere_else(name in "[./a]{0,12}|\\PC{0,30}") {
+            let cleaned = clean(&name);
+            prop_assert!(cleaned.is_empty() || cleaned.split('/').all(|part| !matches!(part, "" | "." | "..")));
+            prop_assert_eq!(clean(&cleaned), cleaned);
+        }
+
+        #[test]
+        fn a_list_of_images_of_any_shape_is_understood_or_refused(
+            config in "\\PC{0,20}",
+            tags in proptest::option::of(proptest::collection::vec("\\PC{0,20}", 0..4)),
+            layers in proptest::option::of(proptest::collection::vec("\\PC{0,20}", 0..4)),
+            cut in 0usize..400,
+        ) {
+            let list = serde_json::json!([{ "Config": config, "RepoTags": tags, "Layers": layers, "Other": 1 }]);
+            let mut text = list.to_string();
+            let read: Vec<DockerImage> = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!((&read[0].config, &read[0].repo_tags, &read[0].layers), (&config, &tags, &layers));
+            // Names are whatever somebody wrote.
+            for tag in read[0].repo_tags.iter().flatten() {
+                let _ = (familiar(tag), oci_name(tag));
+            }
+            while !text.is_char_boundary(cut.min(text.len())) {
+                text.pop();
+            }
+            text.truncate(cut);
+            prop_assert_eq!(serde_json::from_str::<Vec<DockerImage>>(&text).is_ok(), text.len() == list.to_string().len());
+        }
+    }
 }
