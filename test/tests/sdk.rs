@@ -18,6 +18,9 @@ use containerd_sdk::{Client, Pull, Registry as RegistryOptions, Streams};
 use containerd_test::{Daemon, Registry, World, skip_without};
 use tokio::{io::AsyncWrite, runtime::Runtime};
 
+/// Layers made of snapshots and applied to them.
+#[path = "sdk/layers.rs"]
+mod layers;
 /// The life of a container.
 #[path = "sdk/life.rs"]
 mod life;
@@ -91,6 +94,7 @@ fn over_the_socket() {
     let (_registry, name) = Registry::with_busybox(&world);
     runtime().block_on(within(async {
         let client = Client::connect(daemon.address().to_str().unwrap(), "sdk").await.unwrap();
+        layers::there_and_back(&client).await;
         life::whole(&world, &client, &name).await;
     }));
 }
