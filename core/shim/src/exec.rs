@@ -100,7 +100,7 @@ impl Container {
     }
 
     /// Starts an exec. One that fails to start is a stopped process from then on, with the exit code
-    /// [`NOT_STARTED`]: whoever waits for it gets an answer.
+    /// 255: whoever waits for it gets an answer.
     ///
     /// # Errors
     /// NotFound; FailedPrecondition when it was started before or init has ended; the runtime's own message.
