@@ -93,7 +93,6 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// NotFound when it is gone, and what the kernel says.
-#[allow(dead_code)]
 pub(crate) fn enter(path: &Path) -> Result<()> {
     let doing = || format!("enter network namespace {}", path.display());
     let file = fs::File::open(path).map_err(|error| Error::io(doing(), error))?;

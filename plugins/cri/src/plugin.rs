@@ -1,6 +1,6 @@
 //! The registrations: `io.containerd.cri.v1.runtime` holds the settings, `io.containerd.grpc.v1.cri` is the service.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use containerd_api_cri::v1::runtime_service_server::RuntimeServiceServer;
 use core_cni::{Cni, IpPreference};
@@ -11,8 +11,10 @@ use core_sandbox::Controller;
 use core_types::{Error, Namespace, Platform, Result, ResultExt, Scope};
 use plugin_cri_images::Images;
 use plugin_cri_spec::{Host, Options};
+use plugin_cri_streaming::Server;
 use plugin_nri::{Factory, Nri};
 use plugin_services::{GrpcService, MAX_MESSAGE_SIZE};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{CniConfig, RuntimeConfig, ServerConfig},
@@ -24,7 +26,7 @@ use crate::{
     sandbox::pause::PauseController,
     service::Service,
     stats,
-    stream::StreamUrls,
+    stream::{StreamUrls, Streamer},
 };
 
 /// The controller that holds pods by a pause container.
@@ -68,15 +70,46 @@ async fn init(context: InitContext) -> InitResult<Instance> {
     oom::listen(&cri)?;
     recovery::recover(&cri).await.doing("find pods and containers of an earlier daemon")?;
     stats::start(&cri);
-    let service = RuntimeServiceServer::new(Service::new(Arc::clone(&cri), StreamUrls))
+    let streamer = Arc::new(Streamer::default());
+    streamer.bind(&cri);
+    let streams = Arc::new(Server::bind(streaming(&server)?, streamer).await.doing("start the streaming server")?);
+    let service = RuntimeServiceServer::new(Service::new(Arc::clone(&cri), StreamUrls(Arc::clone(&streams))))
         .max_decoding_message_size(MAX_MESSAGE_SIZE)
         .max_encoding_message_size(MAX_MESSAGE_SIZE);
     let asked = Arc::clone(&cri);
     let instance = Instance::new(cri).offer(Transport::Grpc, GrpcService::new(service)).platform(Platform::host());
+    let stop = CancellationToken::new();
+    let ends = stop.clone();
     let instance = instance.when_serving(move || async move {
         tokio::spawn(async move { asked.features.ask(&asked).await });
+        tokio::spawn(async move { streams.run(ends.cancelled()).await });
     });
-    Ok(instance.on_close(move || async move { stopped.stop().await }))
+    Ok(instance.on_close(move || async move {
+        stop.cancel();
+        stopped.stop().await;
+    }))
+}
+
+/// The settings of the streaming server.
+fn streaming(config: &ServerConfig) -> Result<plugin_cri_streaming::Config> {
+    let wrong = |what: &str| Error::invalid_argument(format!("{what} is no address that can be listened on"));
+    let address = match config.stream_server_address.as_str() {
+        "" => "0.0.0.0",
+        text => text,
+    };
+    let ip = address.parse().map_err(|_| wrong("stream_server_address"))?;
+    let port = config.stream_server_port.parse().map_err(|_| wrong("stream_server_port"))?;
+    let pair = &config.x509_key_pair_streaming;
+    let tls = config.enable_tls_streaming.then(|| plugin_cri_streaming::Tls {
+        certificate: pair.tls_cert_file.clone().into(),
+        key: pair.tls_key_file.clone().into(),
+    });
+    Ok(plugin_cri_streaming::Config {
+        address: SocketAddr::new(ip, port),
+        advertised: None,
+        idle_timeout: config.stream_idle_timeout,
+        tls,
+    })
 }
 
 fn assemble(
