@@ -24,4 +24,4 @@ pub use overlay::{OverlayDirs, overlay_dirs};
 pub use perform::{mount_all, mount_one, path_in_root};
 pub use spec::Mount;
 pub use temp::{cleanup_temp_mounts, readonly, set_temp_mount_location, with_readonly_temp_mount, with_temp_mount};
-pub use unmount::{remove_mount_point, unmount_all, unmount_mounts};
+pub use unmount::{remove_mount_point, unmount_all, unmount_mounts, unmount_rootfs};

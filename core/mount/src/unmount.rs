@@ -1,7 +1,11 @@
-use std::{path::Path, thread, time::Duration};
+use std::{os::fd::OwnedFd, path::Path, thread, time::Duration};
 
 use core_types::{Error, Result};
-use rustix::{io::Errno, mount::UnmountFlags};
+use rustix::{
+    fs::{FsWord, Mode, OFlags},
+    io::Errno,
+    mount::UnmountFlags,
+};
 
 use crate::{Mount, mountinfo::mounts_below, perform::resolve};
 
@@ -9,6 +13,8 @@ use crate::{Mount, mountinfo::mounts_below, perform::resolve};
 const BUSY_TRIES: u32 = 5;
 /// Mounts of one directory that are undone at most, against a process that mounts as fast as we unmount.
 const STACK_LIMIT: usize = 4096;
+/// `OVERLAYFS_SUPER_MAGIC`.
+const OVERLAY: FsWord = 0x794c_7630;
 
 /// Undoes the mounts that [`mount_all`](crate::mount_all) made, last first.
 ///
@@ -55,6 +61,25 @@ pub fn unmount_all(target: &Path) -> Result<()> {
         }
     }
     Err(Error::aborted(format!("unmount {}: more mounts appear than are undone", target.display())))
+}
+
+/// Does what [`unmount_all`] does to the root file system of a container that has ended. The last step of undoing an
+/// overlay writes out the whole file system it is on, other programs' data too, which takes long on a busy disk. So
+/// the mount is gone from the tree when this returns, and that step comes when the answer is dropped: on a thread of
+/// its own, as it blocks. Other file systems are undone wholly, since devices below them may be waiting for that.
+///
+/// # Errors
+/// As [`unmount_all`].
+pub fn unmount_rootfs(target: &Path) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = rustix::fs::open(target, flags, Mode::empty()).ok();
+    let held = held.filter(|fd| rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type == OVERLAY));
+    if held.is_some() {
+        // Held here, it would only be busy. Failing is for what follows to find out.
+        let _ = rustix::mount::unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+    unmount_all(target)?;
+    Ok(held)
 }
 
 /// Undoes the mounts strictly below `target`.

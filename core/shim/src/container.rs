@@ -115,9 +115,9 @@ impl Container {
         if status != Status::Created || self.exited() {
             return Err(Error::failed_precondition(format!("cannot start a {} process", status.name())));
         }
-        self.runtime.start(&self.id).await?;
-        self.init.set_status(Status::Running);
         let pid = self.init.pid();
+        self.runtime.start(&self.id, &self.bundle, pid).await?;
+        self.init.set_status(Status::Running);
         self.host.emit(Event::Start { id: self.id.clone(), pid });
         Ok(pid)
     }
@@ -221,7 +221,9 @@ impl Container {
             task.abort();
         }
         if let Some(rootfs) = self.rootfs.clone() {
-            crate::create::blocking(move || core_mount::unmount_all(&rootfs)).await?;
+            let last = crate::create::blocking(move || core_mount::unmount_rootfs(&rootfs)).await?;
+            // Not on the runtime, whose end would wait for it.
+            let _ = std::thread::Builder::new().name("unmount".into()).spawn(move || drop(last));
         }
         ExitRecord::remove(&self.bundle);
         self.host.emit(Event::Delete { id: self.id.clone(), exit });

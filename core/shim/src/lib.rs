@@ -28,6 +28,8 @@ mod process;
 mod reaper;
 /// Exit records on disk.
 mod record;
+/// Letting init go without a second process of the runtime.
+mod release;
 /// The command line of OCI runtimes.
 mod runtime;
 /// What a container's specification says about how it ends.

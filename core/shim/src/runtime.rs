@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde::Deserialize;
 
-use crate::{Reaper, stdio::ChildStreams};
+use crate::{Reaper, create::blocking, release::release, spec::has_poststart_hooks, stdio::ChildStreams};
 
 /// Where runtimes keep their state unless told otherwise; a folder for each namespace below it.
 pub const DEFAULT_ROOT: &str = "/run/containerd/runc";
@@ -69,9 +69,17 @@ impl OciRuntime {
         Self { reaper, root, log: bundle.join("log.json"), options }
     }
 
+    fn binary(&self) -> &str {
+        if self.options.binary.is_empty() { "runc" } else { self.options.binary.as_str() }
+    }
+
+    /// Whether the runtime is runc by its name. Others, also those that wrap it, may do more than runc does.
+    fn is_runc(&self) -> bool {
+        Path::new(self.binary()).file_name().is_some_and(|name| name == "runc")
+    }
+
     fn command(&self) -> Command {
-        let binary = if self.options.binary.is_empty() { "runc" } else { self.options.binary.as_str() };
-        let mut command = Command::new(binary);
+        let mut command = Command::new(self.binary());
         command.arg("--root").arg(&self.root).arg("--log").arg(&self.log).args(["--log-format", "json"]);
         if self.options.systemd_cgroup {
             command.arg("--systemd-cgroup");
@@ -127,7 +135,14 @@ impl OciRuntime {
         self.run(command, Streams::Capture(None), limit, failed).await
     }
 
-    pub(crate) async fn start(&self, id: &str) -> Result<()> {
+    /// Starts init, which is `pid`; without the runtime where that is known to come to the same.
+    pub(crate) async fn start(&self, id: &str, bundle: &Path, pid: u32) -> Result<()> {
+        if self.is_runc() {
+            let (state, bundle) = (self.root.join(id), bundle.to_owned());
+            if blocking(move || Ok(!has_poststart_hooks(&bundle) && release(&state, pid))).await? {
+                return Ok(());
+            }
+        }
         self.verb(&["start"], id, LONG, "OCI runtime start failed").await
     }
 

@@ -72,6 +72,38 @@ fn stacked_nested_and_busy_mounts_are_all_undone() {
 }
 
 #[test]
+fn a_root_file_system_is_gone_before_its_last_step() {
+    if !may_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t");
+    fs::create_dir(&target).unwrap();
+    mount_all(&[tmpfs("")], &target).unwrap();
+    for layer in ["lower", "upper", "work", "merged"] {
+        fs::create_dir(target.join(layer)).unwrap();
+    }
+    let at = |layer: &str| target.join(layer).display().to_string();
+    let options = [("lowerdir", "lower"), ("upperdir", "upper"), ("workdir", "work")];
+    let options = options.map(|(key, layer)| format!("{key}={}", at(layer))).to_vec();
+    let overlay = Mount { kind: "overlay".into(), source: "overlay".into(), target: String::new(), options };
+    let merged = target.join("merged");
+    if let Err(error) = mount_all(&[overlay], &merged) {
+        eprintln!("skipped: no overlay here: {error}");
+        return unmount_all(&target).unwrap();
+    }
+    fs::write(merged.join("x"), "x").unwrap();
+    let last = crate::unmount_rootfs(&merged).unwrap();
+    assert_eq!(count_at(&merged), 0);
+    assert!(last.is_some() && target.join("upper/x").exists());
+    drop(last);
+    // Nothing holds it now, so that what is below can be undone; and other file systems need no last step.
+    assert!(crate::unmount_rootfs(&target).unwrap().is_none());
+    assert_eq!(count_at(&target), 0);
+    assert!(crate::unmount_rootfs(&dir.path().join("missing")).unwrap().is_none());
+}
+
+#[test]
 fn a_target_cannot_leave_the_root() {
     if !may_mount() {
         return;

@@ -27,13 +27,13 @@ async fn the_message_is_the_runtimes_own() {
         "{log}\necho '{{\"level\":\"error\",\"msg\":\"disk is full\"}}' >> $log\necho '{{\"level\":\"info\",\"msg\":\"x\"}}' >> $log\nexit 1"
     );
     let failing = runtime(&dir, &reaper, &script);
-    let error = failing.start("c").await.unwrap_err();
+    let error = failing.start("c", &dir, 1).await.unwrap_err();
     assert_eq!(error.message(), "OCI runtime start failed: disk is full");
     // The next failure says nothing: the old message must not be taken for it.
     let silent = runtime(&dir, &reaper, "echo broken >&2; exit 3");
-    assert_eq!(silent.start("c").await.unwrap_err().message(), "OCI runtime start failed: broken");
+    assert_eq!(silent.start("c", &dir, 1).await.unwrap_err().message(), "OCI runtime start failed: broken");
     let mute = runtime(&dir, &reaper, "exit 3");
-    assert!(mute.start("c").await.unwrap_err().message().contains("exit status 3"));
+    assert!(mute.start("c", &dir, 1).await.unwrap_err().message().contains("exit status 3"));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -42,7 +42,7 @@ async fn a_missing_runtime_is_named() {
     let reaper = Reaper::start().unwrap();
     let options = RuntimeOptions { binary: "/nonexistent/runtime".into(), ..RuntimeOptions::default() };
     let missing = OciRuntime::new(reaper, options, "ns", Path::new("/tmp"));
-    let error = missing.start("c").await.unwrap_err();
+    let error = missing.start("c", Path::new("/tmp"), 1).await.unwrap_err();
     assert!(error.message().contains("/nonexistent/runtime"), "{error}");
 }
 
