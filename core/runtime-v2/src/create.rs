@@ -82,7 +82,8 @@ fn sandbox_endpoint(inner: &Inner, reserved: &Reserved, options: &CreateOptions)
         return Ok(None);
     }
     let endpoint = if options.task_address.is_empty() {
-        inner.find(&reserved.key.namespace, &options.sandbox_id).and_then(|entry| entry.endpoint())
+        let task = || inner.find(&reserved.key.namespace, &options.sandbox_id).and_then(|entry| entry.endpoint());
+        inner.sandbox(&reserved.key.namespace, &options.sandbox_id).or_else(task)
     } else {
         Some(Endpoint::from_url(&options.task_address, options.task_version)?)
     };

@@ -30,6 +30,8 @@ mod log;
 mod manager;
 /// From runtime names to binaries.
 mod resolve;
+/// The shims of sandboxes.
+mod sandbox;
 /// Watching and finding shims.
 mod supervise;
 /// One task, as services see it.
@@ -44,4 +46,5 @@ pub use client::{
 };
 pub use config::{Config, IsSandbox, Timeouts};
 pub use manager::{CreateOptions, TaskManager};
+pub use sandbox::{SandboxOptions, SandboxShim, SandboxShims};
 pub use task::Task;

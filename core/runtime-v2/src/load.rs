@@ -23,13 +23,13 @@ use crate::{
 /// Name of the file beside the bundles with the id of the boot that their shims were started in.
 const BOOT_FILE: &str = ".boot-id";
 /// The runtime of bundles so old that they do not name theirs.
-const OLD_RUNTIME: &str = "io.containerd.runc.v2";
+pub(crate) const OLD_RUNTIME: &str = "io.containerd.runc.v2";
 
 /// A bundle on disk.
-struct Found {
-    key: Key,
-    bundle: Bundle,
-    binary: Option<String>,
+pub(crate) struct Found {
+    pub(crate) key: Key,
+    pub(crate) bundle: Bundle,
+    pub(crate) binary: Option<String>,
     sandbox: Option<String>,
 }
 
@@ -92,7 +92,11 @@ fn same_boot(state: &Path) -> bool {
     kept.is_none_or(|kept| kept == current)
 }
 
-fn scan(layout: &Layout) -> Result<Vec<Found>> {
+/// The bundles of a layout.
+///
+/// # Errors
+/// When the state directory cannot be read.
+pub(crate) fn scan(layout: &Layout) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for (name, path) in directories(&layout.state).doing(format_args!("read {}", layout.state.display()))? {
         let Ok(namespace) = Namespace::new(&name) else { continue };
@@ -127,7 +131,7 @@ fn remove_hidden(path: &Path) {
 }
 
 /// Working directories without a bundle stay behind when the machine is started anew.
-fn remove_orphans(root: &Path, found: &[Found]) {
+pub(crate) fn remove_orphans(root: &Path, found: &[Found]) {
     let known: BTreeSet<(&str, &str)> =
         found.iter().map(|found| (found.key.namespace.as_str(), found.key.id.as_str())).collect();
     for (namespace, path) in directories(root).unwrap_or_default() {

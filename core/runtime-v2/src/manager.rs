@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     /// Bounds the binaries that run at a time for cleaning up.
     pub(crate) cleanups: Semaphore,
     table: Mutex<Table>,
+    /// Where the shims of sandboxes are, for the tasks that go there.
+    pub(crate) sandboxes: Mutex<BTreeMap<Key, Endpoint>>,
 }
 
 /// The tasks, and the ids that are being created or removed.
@@ -100,6 +102,7 @@ impl TaskManager {
             events,
             cleanups: Semaphore::new(processors * 2),
             table: Mutex::default(),
+            sandboxes: Mutex::default(),
             config,
         })))
     }

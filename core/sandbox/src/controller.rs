@@ -35,6 +35,8 @@ pub struct Instance {
     pub version: u32,
     /// What the controller says of it.
     pub labels: Labels,
+    /// The specification that it runs by, when the controller made one.
+    pub spec: Option<Any>,
 }
 
 /// State of a sandbox.
@@ -54,6 +56,8 @@ pub struct SandboxStatus {
     pub address: String,
     /// Version of that task service.
     pub version: u32,
+    /// More, for programs that know the controller.
+    pub extra: Option<Any>,
 }
 
 /// How a sandbox ended.
@@ -88,6 +92,11 @@ pub trait Controller: Send + Sync {
     async fn status(&self, namespace: &Namespace, id: &str, verbose: bool) -> Result<SandboxStatus>;
     /// Removes what is left of it; one that is gone is no error.
     async fn shutdown(&self, namespace: &Namespace, id: &str) -> Result<()>;
-    /// Usage of its own processes (`io.containerd.cgroups.*.Metrics`).
+    /// Usage of its own processes (`io.containerd.cgroups.*.Metrics`); an `Any` without a type when it has none.
     async fn metrics(&self, namespace: &Namespace, id: &str) -> Result<Any>;
+    /// Takes over what changed in its record: `fields` of `sandbox`, all of it when there are none. Most have nothing
+    /// to do then.
+    async fn update(&self, _namespace: &Namespace, _sandbox: &Sandbox, _fields: &[String]) -> Result<()> {
+        Ok(())
+    }
 }
