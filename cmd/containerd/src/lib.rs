@@ -11,6 +11,8 @@ mod builtins;
 mod cli;
 /// The configuration file.
 mod config;
+/// Giving memory back.
+mod idle;
 /// The daemon as part of another program.
 mod in_process;
 /// The lock on the root directory.

@@ -25,13 +25,14 @@ use tonic::transport::server::Connected;
 use crate::{
     builtins::{self, Listener},
     config::{self, Config, DEFAULT_ADDRESS, GRPC, TTRPC},
-    lock, notify, sockets,
+    idle, lock, notify, sockets,
 };
 
 /// Threads that run requests; they only convert and wait.
 const WORKERS: usize = 2;
-/// Threads for disk work.
-const BLOCKING: usize = 16;
+/// Threads for disk work at most: containers that write a lot have one each while they do, and others must not wait for
+/// them. An idle thread ends soon.
+const BLOCKING: usize = 256;
 /// Stack of each thread, in bytes. Only what is used takes memory.
 const STACK: usize = 2 << 20;
 /// How long an idle thread for disk work stays.
@@ -120,11 +121,13 @@ async fn serve(config: Config, started: Instant) -> anyhow::Result<()> {
         daemon = Daemon::start(&config) => daemon?,
         () = end(&mut signals.terminate, &mut signals.interrupt) => return Ok(()),
     };
-    core_sys::trim_memory();
     notify::ready();
     tracing::info!("containerd successfully booted in {:.6}s", started.elapsed().as_secs_f64());
+    let idle = idle::run(daemon.servers.router.clone());
+    tokio::pin!(idle);
     loop {
         tokio::select! {
+            () = &mut idle => {}
             () = end(&mut signals.terminate, &mut signals.interrupt) => break,
             _ = signals.dump.recv() => dump(&daemon.plugins),
         }

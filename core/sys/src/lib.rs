@@ -16,7 +16,7 @@ mod spawn;
 mod user_namespace;
 
 pub use fds::{close_on_exec_from, take_inherited_fd};
-pub use memory::{limit_arenas, trim_memory};
+pub use memory::{limit_arenas, release_program_pages, trim_memory};
 pub use mount::{MountAttributes, Propagation, mount_setattr};
 pub use namespace::{in_user_namespace, private_mount_namespace};
 pub use spawn::{give_fd, new_session};

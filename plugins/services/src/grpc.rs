@@ -2,7 +2,10 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -54,13 +57,19 @@ pub struct TtrpcService(pub Box<dyn FnOnce(&mut Router) + Send>);
 #[derive(Clone, Default)]
 pub struct GrpcRouter {
     services: Arc<BTreeMap<&'static str, Handler>>,
+    requests: Arc<AtomicU64>,
 }
 
 impl GrpcRouter {
     /// A router of these services. Of two with the same name the last counts.
     pub fn new(services: impl IntoIterator<Item = GrpcService>) -> Self {
         let services = services.into_iter().map(|service| (service.name, service.handler)).collect();
-        Self { services: Arc::new(services) }
+        Self { services: Arc::new(services), requests: Arc::default() }
+    }
+
+    /// How many requests there were so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// Names of the services.
@@ -79,6 +88,7 @@ impl Service<http::Request<Body>> for GrpcRouter {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Answer {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let name = request.uri().path().split('/').nth(1).unwrap_or_default();
         match self.services.get(name).cloned() {
             Some(handler) => Box::pin(handler.oneshot(request)),
