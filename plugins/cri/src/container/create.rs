@@ -109,6 +109,8 @@ async fn steps(
         user: spec::user(&oci),
         config,
     };
+    // A plugin that joins meanwhile gets the container once, either told now or listed afterwards.
+    let _joining = cri.nri.block_sync().await;
     crate::nri::adjust(cri, sandbox, &facts, &mut oci).await?;
     create_record(cri, &facts, &handler, &image, oci.to_vec()?, undo).await?;
     let io = open_streams(cri, &facts).await?;

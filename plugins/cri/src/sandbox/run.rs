@@ -115,6 +115,8 @@ async fn steps(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, handler: &Arc<Handler>, u
     record.extensions = SandboxRecord::extensions(&sandbox.facts, &sandbox.state())?;
     record.labels.extend(instance.labels);
     cri.sandbox_records().update(record, &["extensions".to_owned(), "labels".to_owned()]).await?;
+    // A plugin that joins meanwhile gets the pod once, either told now or listed afterwards.
+    let _joining = cri.nri.block_sync().await;
     crate::nri::run_pod(cri, sandbox).await.doing("NRI: run the pod")?;
     sandbox.update(|state| state.ready = Some(true));
     cri.sandboxes.insert(&id, Arc::clone(sandbox));
