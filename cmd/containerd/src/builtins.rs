@@ -30,6 +30,7 @@ pub(crate) fn registry() -> Result<Registry> {
     let all = storage
         .into_iter()
         .chain(runtime::plugins())
+        .chain(plugin_sandbox_controllers::plugins())
         .chain(plugin_services::plugins())
         .chain(plugin_cri::plugins())
         .chain(servers::plugins());

@@ -28,6 +28,8 @@ pub mod leases;
 pub mod namespaces;
 /// The registrations of all services.
 mod registrations;
+/// What runs sandboxes.
+pub mod sandbox_controllers;
 /// The store of sandboxes.
 pub mod sandboxes;
 /// Namespace and lease of a request.

@@ -11,8 +11,8 @@ use core_types::{Error, Result};
 
 use crate::{
     GrpcService, containers::Containers, content::Content, diff, events::Events, health::Health, images::Images,
-    introspection::Introspection, leases::Leases, namespaces::Namespaces, sandboxes::Sandboxes, snapshots::Snapshots,
-    streaming::Streaming, tasks, transfer::Transfer, version::Version,
+    introspection::Introspection, leases::Leases, namespaces::Namespaces, sandbox_controllers::SandboxControllers,
+    sandboxes::Sandboxes, snapshots::Snapshots, streaming::Streaming, tasks, transfer::Transfer, version::Version,
 };
 
 /// The exchange of events, in the plugin set.
@@ -22,6 +22,8 @@ const DIFF_SERVICE: (&str, &str) = (types::SERVICE, "diff-service");
 /// The registry of streams.
 const STREAMS: (&str, &str) = (types::STREAMING, "manager");
 
+/// The controllers of sandboxes by name.
+const CONTROLLERS: (&str, &str) = (types::INTERNAL, "sandbox-controllers");
 /// The task manager.
 const TASKS: (&str, &str) = (types::RUNTIME_V2, "task");
 
@@ -36,6 +38,7 @@ pub fn plugins() -> Vec<Registration> {
         over_database("content", |database| Content::new(database).service()),
         over_database("snapshots", |database| Snapshots::new(database).service()),
         over_database("sandboxes", |database| Sandboxes::new(database).service()),
+        sandbox_controllers(),
         containers(),
         tasks(),
         diff_service(),
@@ -73,6 +76,15 @@ fn database(context: &InitContext) -> Result<Database> {
 fn over_database(id: &'static str, service: fn(Database) -> GrpcService) -> Registration {
     Registration::new(types::GRPC, id, move |context| async move { Ok(grpc(service(database(&context)?))) })
         .requires(types::METADATA)
+}
+
+fn sandbox_controllers() -> Registration {
+    Registration::new(types::GRPC, "sandbox-controllers", |context| async move {
+        let controllers = context.get(CONTROLLERS.0, CONTROLLERS.1)?;
+        Ok(grpc(SandboxControllers::new(controllers).service()))
+    })
+    .requires(CONTROLLERS)
+    .requires(Requirement::optional(types::SANDBOX_CONTROLLER))
 }
 
 fn containers() -> Registration {

@@ -1,4 +1,4 @@
-//! `containerd.services.sandbox.v1.Store`: records of sandboxes. Controllers of sandboxes are not offered yet.
+//! `containerd.services.sandbox.v1.Store`: records of sandboxes.
 
 use containerd_api::{services::sandbox::v1 as api, types};
 use containerd_api_grpc::services::sandbox::v1::store_server;
@@ -91,7 +91,7 @@ fn to_message(sandbox: Sandbox) -> types::Sandbox {
     }
 }
 
-fn from_message(message: Option<types::Sandbox>) -> Result<Sandbox, Status> {
+pub(crate) fn from_message(message: Option<types::Sandbox>) -> Result<Sandbox, Status> {
     let message = required(message, "sandbox")?;
     let runtime = message.runtime.unwrap_or_default();
     Ok(Sandbox {
