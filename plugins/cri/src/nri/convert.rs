@@ -47,50 +47,6 @@ fn ips(network: containerd_api_cri::v1::PodSandboxNetworkStatus) -> Vec<String> 
 
 /// A container that is being made: its specification is all there is.
 pub(crate) fn planned(facts: &ContainerFacts, spec: &Spec) -> nri::Container {
-    let list = |pointer: &str| spec.get(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64).unwrap_or_default();
-    let mounts = list("/mounts");
-    let mounts = mounts.iter().map(|mount| nri::Mount {
-        destination: text(mount, "destination"),
-        r#type: text(mount, "type"),
-        source: text(mount, "source"),
-        options: mount
-            .get("options")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
-    });
-    let rlimits = list("/process/rlimits");
-    let rlimits = rlimits.iter().map(|limit| nri::PosixRlimit {
-        r#type: text(limit, "type"),
-        hard: limit.get("hard").and_then(Value::as_u64).unwrap_or_default(),
-        soft: limit.get("soft").and_then(Value::as_u64).unwrap_or_default(),
-    });
-    let namespaces = list("/linux/namespaces");
-    let namespaces = namespaces
-        .iter()
-        .map(|namespace| nri::LinuxNamespace { r#type: text(namespace, "type"), path: text(namespace, "path") });
-    let devices = list("/linux/devices");
-    let devices = devices.iter().map(|device| nri::LinuxDevice {
-        path: text(device, "path"),
-        r#type: text(device, "type"),
-        major: number(device, "major"),
-        minor: number(device, "minor"),
-        ..nri::LinuxDevice::default()
-    });
-    let oom_score = spec.get("/process/oomScoreAdj").and_then(Value::as_i64);
-    let linux = nri::LinuxContainer {
-        namespaces: namespaces.collect(),
-        devices: devices.collect(),
-        resources: Some(resources(&crate::container::spec::resources(spec))),
-        oom_score_adj: oom_score.map(|value| nri::OptionalInt { value }),
-        cgroups_path: spec.text("/linux/cgroupsPath").to_owned(),
-        ..nri::LinuxContainer::default()
-    };
     let user = crate::container::spec::user(spec);
     let id = |value: i64| u32::try_from(value).unwrap_or_default();
     let annotations = spec.get("/annotations").and_then(Value::as_object);
@@ -107,15 +63,60 @@ pub(crate) fn planned(facts: &ContainerFacts, spec: &Spec) -> nri::Container {
             .collect(),
         args: spec.texts("/process/args"),
         env: spec.texts("/process/env"),
-        mounts: mounts.collect(),
-        linux: Some(linux),
-        rlimits: rlimits.collect(),
+        mounts: each(spec, "/mounts", mount),
+        linux: Some(linux(spec)),
+        rlimits: each(spec, "/process/rlimits", |limit| nri::PosixRlimit {
+            r#type: text(limit, "type"),
+            hard: limit.get("hard").and_then(Value::as_u64).unwrap_or_default(),
+            soft: limit.get("soft").and_then(Value::as_u64).unwrap_or_default(),
+        }),
         user: user.map(|(uid, gid, groups)| nri::User {
             uid: id(uid),
             gid: id(gid),
             additional_gids: groups.into_iter().map(id).collect(),
         }),
         ..nri::Container::default()
+    }
+}
+
+/// The items of a list in a specification.
+fn each<T>(spec: &Spec, pointer: &str, convert: impl Fn(&Value) -> T) -> Vec<T> {
+    spec.get(pointer).and_then(Value::as_array).into_iter().flatten().map(convert).collect()
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn mount(mount: &Value) -> nri::Mount {
+    let options = mount.get("options").and_then(Value::as_array);
+    nri::Mount {
+        destination: text(mount, "destination"),
+        r#type: text(mount, "type"),
+        source: text(mount, "source"),
+        options: options.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
+    }
+}
+
+fn linux(spec: &Spec) -> nri::LinuxContainer {
+    let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64).unwrap_or_default();
+    let oom_score = spec.get("/process/oomScoreAdj").and_then(Value::as_i64);
+    nri::LinuxContainer {
+        namespaces: each(spec, "/linux/namespaces", |namespace| nri::LinuxNamespace {
+            r#type: text(namespace, "type"),
+            path: text(namespace, "path"),
+        }),
+        devices: each(spec, "/linux/devices", |device| nri::LinuxDevice {
+            path: text(device, "path"),
+            r#type: text(device, "type"),
+            major: number(device, "major"),
+            minor: number(device, "minor"),
+            ..nri::LinuxDevice::default()
+        }),
+        resources: Some(resources(&crate::container::spec::resources(spec))),
+        oom_score_adj: oom_score.map(|value| nri::OptionalInt { value }),
+        cgroups_path: spec.text("/linux/cgroupsPath").to_owned(),
+        ..nri::LinuxContainer::default()
     }
 }
 
