@@ -6,9 +6,9 @@ use core_cni::Cni;
 use core_events::Exchange;
 use core_metadata::{Containers, Database, Leases, Sandboxes};
 use core_runtime_v2::TaskManager;
-use core_sandbox::Controller;
+use core_sandbox::{Controller, Controllers};
 use core_snapshots::Snapshotter;
-use core_types::{Error, Namespace, Result, Scope};
+use core_types::{Namespace, Result, Scope};
 use plugin_cri_images::Images;
 use plugin_cri_spec::Host;
 use plugin_nri::Nri;
@@ -45,7 +45,7 @@ pub(crate) struct Cri {
     pub(crate) images: Images,
     pub(crate) nri: Nri,
     pub(crate) networks: Networks,
-    pub(crate) controllers: BTreeMap<String, Arc<dyn Controller>>,
+    pub(crate) controllers: Controllers,
     pub(crate) sandboxes: Table<Sandbox>,
     pub(crate) containers: Table<Container>,
     pub(crate) names: Names,
@@ -89,10 +89,7 @@ impl Cri {
     /// # Errors
     /// NotFound; says which there are.
     pub(crate) fn controller(&self, name: &str) -> Result<Arc<dyn Controller>> {
-        self.controllers.get(name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = self.controllers.keys().map(String::as_str).collect();
-            Error::not_found(format!("sandboxer {name:?} is not there; there are {}", known.join(", ")))
-        })
+        self.controllers.get(name)
     }
 
     /// The handler of a pod.

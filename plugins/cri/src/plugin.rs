@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time
 use containerd_api_cri::v1::runtime_service_server::RuntimeServiceServer;
 use core_cni::{Cni, IpPreference};
 use core_events::Exchange;
-use core_plugin::{InitContext, InitResult, Instance, Registration, Transport, types};
+use core_plugin::{InitContext, InitResult, Instance, Registration, Requirement, Transport, types};
 use core_runtime_v2::TaskManager;
-use core_sandbox::Controller;
+use core_sandbox::{Controller, Controllers};
 use core_types::{Error, Namespace, Platform, Result, ResultExt, Scope};
 use plugin_cri_images::Images;
 use plugin_cri_spec::{Host, Options};
@@ -31,6 +31,8 @@ use crate::{
 
 /// The controller that holds pods by a pause container.
 const PAUSE: &str = "podsandbox";
+/// Where the controllers of sandboxes are found by name.
+const CONTROLLERS: (&str, &str) = (types::INTERNAL, "sandbox-controllers");
 /// How long a CNI plugin may take.
 const CNI_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -48,6 +50,8 @@ pub fn plugins() -> Vec<Registration> {
             .requires((types::RUNTIME_V2, "task"))
             .requires((types::EVENT, "exchange"))
             .requires((types::NRI, "nri"))
+            .requires(CONTROLLERS)
+            .requires(Requirement::optional(types::SANDBOX_CONTROLLER))
             .requires(types::METADATA),
     ]
 }
@@ -59,7 +63,8 @@ async fn init(context: InitContext) -> InitResult<Instance> {
     }
     let config: Arc<RuntimeConfig> = context.get(types::CRI_SERVICE, "runtime")?;
     let pause = Arc::new(PauseController::default());
-    let controllers = BTreeMap::from([(PAUSE.to_owned(), Arc::clone(&pause) as Arc<dyn Controller>)]);
+    let controllers: Controllers = context.get(CONTROLLERS.0, CONTROLLERS.1)?;
+    controllers.add(PAUSE, Arc::clone(&pause) as Arc<dyn Controller>)?;
     let layout = Layout::new(context.create_root()?.to_owned(), context.create_state()?.to_owned());
     let callbacks = Arc::new(Callbacks::default());
     let nri = context.single::<Factory>(types::NRI)?.start(callbacks.clone()).await.doing("start NRI")?;
@@ -117,7 +122,7 @@ fn assemble(
     config: RuntimeConfig,
     layout: Layout,
     nri: Nri,
-    controllers: BTreeMap<String, Arc<dyn Controller>>,
+    controllers: Controllers,
 ) -> Result<Cri> {
     let namespace = Namespace::new(NAMESPACE)?;
     let images: Images = context.get(types::CRI_SERVICE, "images")?;
