@@ -145,15 +145,20 @@ impl SandboxShims {
         }
     }
 
-    /// Kills a shim that was asked to end and does not.
+    /// Kills a shim that was asked to end and does not. One that does not tell its pid is asked by its task service.
     pub async fn kill(&self, shim: &SandboxShim) {
         let Some(endpoint) = &shim.endpoint else { return };
-        let timeouts = &self.inner.config.timeouts;
-        let asked = async {
-            let client = self.inner.connect(&shim.key.namespace, endpoint, timeouts.state).await?;
-            within(timeouts.state, "connect", client.connect(&shim.key.id)).await
-        };
-        let pid = asked.await.ok().and_then(|info| i32::try_from(info.shim_pid).ok());
+        let (timeouts, id) = (&self.inner.config.timeouts, &shim.key.id);
+        let Ok(client) = self.inner.connect(&shim.key.namespace, endpoint, timeouts.state).await else { return };
+        let info = within(timeouts.state, "connect", client.connect(id)).await;
+        let pid = info.ok().and_then(|info| i32::try_from(info.shim_pid).ok()).filter(|pid| *pid > 0);
+        if pid.is_none() {
+            let asked = within(timeouts.shutdown, "shutdown", client.shutdown(id, true)).await;
+            if asked.is_ok() && tokio::time::timeout(timeouts.shutdown, client.closed()).await.is_ok() {
+                return;
+            }
+            tracing::warn!(id, namespace = %shim.key.namespace, "shim of a sandbox may be left behind");
+        }
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }

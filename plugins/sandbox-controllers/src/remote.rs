@@ -52,7 +52,7 @@ fn time(stamp: Option<prost_types::Timestamp>) -> Option<SystemTime> {
 
 /// Whole seconds; none is cut to nothing.
 fn seconds(time: Duration) -> u32 {
-    u32::try_from(time.as_secs() + u64::from(time.subsec_nanos() > 0)).unwrap_or(u32::MAX)
+    u32::try_from(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))).unwrap_or(u32::MAX)
 }
 
 impl Remote {
