@@ -123,7 +123,11 @@ async fn forward_one(error: Incoming, data: Incoming, sandbox: String, runtime: 
     let mut error_pipe = error.pipe;
     let port = value(&data.headers, "port").and_then(|p| p.parse::<u16>().ok()).filter(|p| *p > 0);
     let end = match port {
-        Some(port) => runtime.port_forward(&sandbox, port, Box::new(data.pipe)).await,
+        Some(port) => tokio::select! {
+            end = runtime.port_forward(&sandbox, port, Box::new(data.pipe)) => end,
+            // The client wants no more of it, which is no failure.
+            () = data.reset.cancelled() => Ok(()),
+        },
         None => Err(core_types::Error::invalid_argument("port: must be a number from 1 to 65535")),
     };
     if let Err(e) = end {

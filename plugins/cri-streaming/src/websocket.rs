@@ -8,13 +8,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, 
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::{Duplex, PortForwardRequest, Request, TerminalSize};
 use crate::handshake::TUNNEL;
-use crate::session::{self, Activity, Context, PIPE, Pipes, RESIZES, StatusForm};
+use crate::session::{self, Activity, Context, KEEPALIVE, PIPE, Pipes, RESIZES, StatusForm};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -208,23 +209,31 @@ impl Channels {
             if let Some(hello) = hello {
                 let _ = sink.send(hello).await;
             }
-            while let Some(message) = queue.recv().await {
-                activity.touch();
+            loop {
+                let message = match tokio::time::timeout(KEEPALIVE, queue.recv()).await {
+                    Ok(Some(message)) => {
+                        activity.touch();
+                        message
+                    }
+                    Ok(None) => break,
+                    Err(_) => Message::Ping(Bytes::new()),
+                };
                 if sink.send(message).await.is_err() {
                     return;
                 }
             }
-            let _ = sink.close().await;
+            // Without a code the clients take the end for a failure.
+            let _ = sink.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await;
         };
         let mut reading = std::pin::pin!(async {
             while let Some(Ok(message)) = source.next().await {
-                activity.touch();
                 let raw = match message {
                     Message::Binary(raw) => raw,
                     Message::Text(text) => Bytes::from(text),
                     Message::Close(_) => return,
                     _ => continue,
                 };
+                activity.touch();
                 self.receive(raw).await;
             }
         });

@@ -1,6 +1,7 @@
 //! Interactive streams: what the streaming server asks for.
 
 use std::{
+    io,
     path::Path,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
@@ -14,7 +15,7 @@ use plugin_cri_io::AttachStreams;
 use plugin_cri_streaming::{
     AttachRequest, Duplex, ExecRequest, PortForwardRequest, Runtime, Server, Streams, TerminalSize,
 };
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, sync::mpsc};
 
 use crate::{
     cri::Cri,
@@ -24,6 +25,9 @@ use crate::{
 
 /// How long the process behind a forwarded port may take to accept.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long a client may send on after the process behind a forwarded port has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where streams are reached.
 pub(crate) struct StreamUrls(pub(crate) Arc<Server>);
@@ -145,18 +149,38 @@ impl Runtime for Streamer {
         with(io.attach(client), resize(&task, "", streams.resize)).await
     }
 
-    async fn port_forward(&self, sandbox: &str, port: u16, mut stream: Box<dyn Duplex>) -> Result<()> {
+    async fn port_forward(&self, sandbox: &str, port: u16, stream: Box<dyn Duplex>) -> Result<()> {
         let cri = self.cri()?;
         let sandbox = cri.sandboxes.get(sandbox)?;
-        let mut connection = match sandbox.state().netns {
+        let connection = match sandbox.state().netns {
             Some(path) => connect_in(&path, port).await?,
             None => connect(port).await?,
         };
-        tokio::io::copy_bidirectional(&mut stream, &mut connection)
-            .await
-            .map(drop)
-            .map_err(|error| Error::io(format_args!("forward port {port}"), error))
+        join(stream, connection).await.map_err(|error| Error::io(format_args!("forward port {port}"), error))
     }
+}
+
+/// Copies between a client and a process. When the process has said all, the client may end for a moment; what the
+/// process still says to a client that has ended is waited for.
+async fn join(client: Box<dyn Duplex>, process: TcpStream) -> io::Result<()> {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_process, mut to_process) = process.into_split();
+    let there = async {
+        // A process that takes no more may still have something to say.
+        let _ = tokio::io::copy(&mut from_client, &mut to_process).await;
+        let _ = to_process.shutdown().await;
+    };
+    let back = async {
+        tokio::io::copy(&mut from_process, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    tokio::pin!(there, back);
+    let ended = tokio::select! {
+        ended = &mut back => ended,
+        () = &mut there => return back.await,
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, there).await;
+    ended
 }
 
 /// Runs `side` beside `work`, for as long as that takes.

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::frame::{Frame, Head, Malformed};
 use super::header::{Decoder, Encoder, Headers};
 use crate::api::Duplex;
-use crate::session::{Activity, PIPE};
+use crate::session::{Activity, KEEPALIVE, PIPE};
 
 /// Most streams of one connection.
 const MAX_STREAMS: usize = 512;
@@ -40,6 +40,8 @@ pub(crate) struct Incoming {
     pub(crate) headers: Headers,
     /// Reads what the client sends; what is written goes to the client.
     pub(crate) pipe: DuplexStream,
+    /// Cancelled when the client gives the stream up.
+    pub(crate) reset: CancellationToken,
 }
 
 /// What a connection is given.
@@ -157,12 +159,21 @@ pub(crate) async fn serve(io: impl Duplex, incoming: mpsc::Sender<Incoming>, lim
 
 async fn send(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Option<Frame>>, activity: Activity) {
     let mut raw = BytesMut::new();
-    while let Some(Some(frame)) = queue.recv().await {
+    // Even ones are ours.
+    let mut pings = (2..).step_by(2);
+    loop {
+        let frame = match tokio::time::timeout(KEEPALIVE, queue.recv()).await {
+            Ok(Some(Some(frame))) => frame,
+            Ok(_) => break,
+            Err(_) => Frame::Ping(pings.next().unwrap_or(2)),
+        };
+        if !matches!(frame, Frame::Ping(_)) {
+            activity.touch();
+        }
         frame.write(&mut raw);
         if io.write_all_buf(&mut raw).await.is_err() || (queue.is_empty() && io.flush().await.is_err()) {
             return;
         }
-        activity.touch();
     }
     let _ = io.shutdown().await;
 }
@@ -199,8 +210,11 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
             if self.io.read_exact(&mut payload).await.is_err() {
                 return Ok(());
             }
-            self.activity.touch();
-            if self.handle(Frame::parse(head, payload.into())?).await?.is_none() {
+            let frame = Frame::parse(head, payload.into())?;
+            if !matches!(frame, Frame::Ping(_)) {
+                self.activity.touch();
+            }
+            if self.handle(frame).await?.is_none() {
                 return Ok(());
             }
         }
@@ -259,7 +273,8 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         }
         let (ours, pipe) = tokio::io::duplex(PIPE);
         let (outbound, inbound) = tokio::io::split(ours);
-        if self.incoming.try_send(Incoming { id, headers, pipe }).is_err() {
+        let pump_token = self.stop.child_token();
+        if self.incoming.try_send(Incoming { id, headers, pipe, reset: pump_token.clone() }).is_err() {
             return Ok(self.reset(id, REFUSED_STREAM).await);
         }
         let block = self.encoder.encode(&[])?;
@@ -270,7 +285,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
             inbound: Some(inbound),
             window: Arc::default(),
             done: Arc::default(),
-            pump: self.stop.child_token(),
+            pump: pump_token,
             unreported: 0,
         };
         let work = pump(outbound, id, stream.window.clone(), self.outbox.clone());
