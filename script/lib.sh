@@ -1,7 +1,7 @@
 # What the scripts share. Sourced, not run.
 
 # Debian packages that tests, demo and bench use.
-TEST_PACKAGES="protobuf-compiler runc crun containerd docker-registry skopeo umoci busybox-static attr strace jq iptables"
+TEST_PACKAGES="protobuf-compiler runc crun containerd docker-registry skopeo umoci busybox-static attr strace jq iptables iproute2 containernetworking-plugins"
 
 say() { printf '%s\n' "== $*"; }
 

@@ -7,9 +7,10 @@ use std::{
 
 use crate::{Output, World};
 
-const APPLETS: [&str; 22] = [
+const APPLETS: [&str; 30] = [
     "sh", "true", "false", "cat", "echo", "sleep", "ls", "id", "env", "kill", "mount", "ps", "touch", "rm", "stat",
-    "head", "dd", "seq", "hostname", "pwd", "test", "stty",
+    "head", "dd", "seq", "hostname", "pwd", "test", "stty", "grep", "readlink", "wc", "tail", "mkdir", "nc", "mknod",
+    "sort",
 ];
 
 fn umoci(args: &[&str]) {

@@ -12,7 +12,7 @@ use std::{
 use core_types::{Error, Result};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    pipe::{PipeFlags, pipe_with},
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 use tokio::{net::unix::pipe, sync::watch, task::JoinHandle};
 
@@ -26,6 +26,11 @@ use crate::{
 const DRAIN: Duration = Duration::from_secs(10);
 /// Output is moved in pieces of a pipe's atomic size, so the buffer is small.
 pub(crate) const BUFFER: usize = 4096;
+
+/// What a runtime may complain before anybody reads it: more than the longest command, which it may quote.
+const COMPLAINT: usize = 1 << 20;
+/// What the pipe holds from then on, as any other does.
+const PIPE: usize = 1 << 16;
 
 /// Where a process's standard streams lead: paths of FIFOs or files, `file://` or `binary://` for output;
 /// empty is nowhere.
@@ -178,6 +183,8 @@ impl ProcessIo {
     /// Begins to copy, for a process that exists.
     pub(crate) fn connect(&mut self) -> Result<()> {
         for (reader, sink) in self.held_back.drain(..) {
+            // One that holds more than that already stays as it is.
+            let _ = fcntl_setpipe_size(&reader, PIPE);
             self.copies.push(tokio::spawn(copy(reader, sink, self.ended.subscribe())));
         }
         let Some((path, writer)) = self.unconnected.take() else { return Ok(()) };
@@ -272,6 +279,8 @@ impl ProcessIo {
     fn through_pipe(&mut self, sink: Sink) -> Result<OwnedFd> {
         let doing = |error| Error::io("make a pipe for output", error);
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| doing(error.into()))?;
+        // Nobody reads it while the runtime runs. A machine that refuses this has a shorter limit.
+        let _ = fcntl_setpipe_size(&writer, COMPLAINT);
         self.held_back.push((pipe::Receiver::from_owned_fd(reader).map_err(doing)?, sink));
         Ok(writer)
     }

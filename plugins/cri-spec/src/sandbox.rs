@@ -163,10 +163,13 @@ fn set_sysctls(
     host: &Host,
 ) -> Result<()> {
     const PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
+    /// Longer than any path below `/proc/sys` that there is.
+    const LONGEST_NAME: usize = 256;
     const PING: &str = "net.ipv4.ping_group_range";
     for (name, value) in &linux.sysctls {
-        let bad = name.is_empty() || name.split(['.', '/']).any(str::is_empty) || name.contains('\0');
-        if bad || value.contains('\0') {
+        let strange = |byte: u8| !byte.is_ascii_graphic();
+        let bad = name.len() > LONGEST_NAME || name.split(['.', '/']).any(str::is_empty) || name.bytes().any(strange);
+        if bad || !name.starts_with(|first: char| first.is_ascii_alphabetic()) || value.contains('\0') {
             return Err(SpecError::invalid(format!("config.linux.sysctls[{name:?}]"), "is no kernel parameter"));
         }
     }

@@ -158,7 +158,6 @@ async fn collect(
 ) -> Result<ExecSyncResponse> {
     let Execution { task, id, io } = Execution::new(cri, container, command, false, false).await?;
     let outcome = async {
-        task.start(&id).await?;
         let give_up = async {
             let limit = async {
                 match timeout {
@@ -171,7 +170,21 @@ async fn collect(
                 _ = gone => {}
             }
         };
-        let (exit, collected) = io.collect(OUTPUT, end(&task, &id, give_up), drain(cri)).await;
+        // A runtime that cannot start the command writes why to the command's output, and waits until that is read.
+        let (not_started, mut failure) = oneshot::channel();
+        let run = async {
+            match task.start(&id).await {
+                Ok(_) => end(&task, &id, give_up).await,
+                Err(error) => {
+                    let _ = not_started.send(error);
+                    std::future::pending().await
+                }
+            }
+        };
+        let (exit, collected) = tokio::select! {
+            done = io.collect(OUTPUT, run, drain(cri)) => done,
+            Ok(error) = &mut failure => return Err(error),
+        };
         if collected.held {
             tracing::warn!(id = task.id(), "processes that a command left behind hold its output");
         }

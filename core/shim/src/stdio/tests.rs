@@ -162,3 +162,16 @@ async fn standard_error_is_held_back_until_the_process_exists() {
     assert!(text.starts_with("complaint\n"), "{text}");
     kill(&text);
 }
+
+#[tokio::test]
+async fn a_runtime_that_complains_at_length_does_not_wait_for_a_reader() {
+    let reaper = Reaper::start().unwrap();
+    let dir = Dir::new("length");
+    let stdio = Stdio { stderr: dir.fifo("err"), ..Stdio::default() };
+    let (io, streams) = ProcessIo::open(&stdio, OWNER, &reaper).await.unwrap();
+    let mut command = shell("echo complaint >&2; head -c 300000 /dev/zero >&2", streams);
+    let (_, exit) = reaper.spawn(&mut command).unwrap();
+    drop(command);
+    tokio::time::timeout(Duration::from_secs(60), exit).await.unwrap().unwrap();
+    assert!(io.complaint().unwrap().starts_with("complaint\n"));
+}

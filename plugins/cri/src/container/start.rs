@@ -106,10 +106,12 @@ async fn create_task(cri: &Cri, sandbox: &Sandbox, container: &Container, io: co
 
 async fn start_task(cri: &Arc<Cri>, sandbox: &Sandbox, container: &Arc<Container>, task: &Task) -> Result<()> {
     crate::nri::starting(cri, sandbox, container).await.doing("NRI: start the container")?;
+    // Before the process can end, however late this task gets its turn.
+    let started_at = now();
     let pid = task.start("").await?;
     container.update(|status| {
         status.pid = pid;
-        status.started_at = now();
+        status.started_at = started_at;
         Ok(())
     })?;
     events::container(cri, container, ContainerEventType::ContainerStartedEvent);

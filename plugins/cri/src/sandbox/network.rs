@@ -40,8 +40,10 @@ pub(crate) async fn attach(cri: &Cri, sandbox: &Sandbox) -> Result<()> {
 /// The CNI plugins', unless the pod was never wholly attached.
 pub(crate) async fn detach(cri: &Cri, sandbox: &Sandbox, netns: Option<PathBuf>) -> Result<()> {
     let netns = netns.filter(|path| netns::exists(path));
-    let attachment = attachment(sandbox, netns)?;
-    let detached = cri.networks.of(&sandbox.facts.handler).remove(&attachment).await.map_err(Error::from);
+    let detached = match attachment(sandbox, netns) {
+        Ok(attachment) => cri.networks.of(&sandbox.facts.handler).remove(&attachment).await.map_err(Error::from),
+        Err(error) => Err(error),
+    };
     match detached {
         Err(error) if !sandbox.state().attached => {
             tracing::warn!(id = sandbox.id(), %error, "networks of a pod that was never attached to all of them");
@@ -129,6 +131,14 @@ fn port_mapping(mapping: &containerd_api_cri::v1::PortMapping) -> Result<core_cn
         protocol: protocol.into(),
         host_ip,
     })
+}
+
+/// Checks what a request says about its networks.
+///
+/// # Errors
+/// InvalidArgument that names the field or annotation.
+pub(super) fn check(config: &PodSandboxConfig) -> Result<()> {
+    capabilities(config).map(drop)
 }
 
 /// The bandwidth that annotations ask for, in bits for each second.

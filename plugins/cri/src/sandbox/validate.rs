@@ -7,6 +7,8 @@ use crate::{names, store};
 
 /// Longest host name (Linux `HOST_NAME_MAX`).
 const LONGEST_HOSTNAME: usize = 64;
+/// Longest name of a file or cgroup (Linux `NAME_MAX`).
+const LONGEST_FILE_NAME: usize = 255;
 /// Longest text of metadata.
 const LONGEST: usize = 4096;
 
@@ -34,6 +36,15 @@ pub(crate) fn sandbox(config: &PodSandboxConfig) -> Result<String> {
             }
         }
     }
+    if let Some(linux) = &config.linux {
+        path("config.linux.cgroup_parent", &linux.cgroup_parent)?;
+        if linux.cgroup_parent.split('/').any(|part| part.len() > LONGEST_FILE_NAME) {
+            return Err(Error::invalid_argument(format!(
+                "config.linux.cgroup_parent has a part of more than {LONGEST_FILE_NAME} bytes"
+            )));
+        }
+    }
+    super::network::check(config)?;
     namespaces(config)?;
     super::user_namespace(config)?;
     Ok(names::pod(metadata))
@@ -132,6 +143,11 @@ mod tests {
         let options = NamespaceOption { network: 77, ..NamespaceOption::default() };
         let context = LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
         let linux = LinuxPodSandboxConfig { security_context: Some(context), ..Default::default() };
+        let parent = |cgroup_parent: &str| LinuxPodSandboxConfig {
+            cgroup_parent: cgroup_parent.into(),
+            ..LinuxPodSandboxConfig::default()
+        };
+        let bandwidth = [("kubernetes.io/ingress-bandwidth".to_owned(), "much".to_owned())].into();
         let mapping = PortMapping { container_port: 70_000, ..PortMapping::default() };
         let cases = [
             ("metadata", PodSandboxConfig::default()),
@@ -139,6 +155,9 @@ mod tests {
             ("hostname", PodSandboxConfig { hostname: "h".repeat(65), ..good() }),
             ("log_directory", PodSandboxConfig { log_directory: "/var/log/../../etc".into(), ..good() }),
             ("container_port", PodSandboxConfig { port_mappings: vec![mapping], ..good() }),
+            ("ingress-bandwidth", PodSandboxConfig { annotations: bandwidth, ..good() }),
+            ("cgroup_parent", PodSandboxConfig { linux: Some(parent("/a/../b")), ..good() }),
+            ("cgroup_parent", PodSandboxConfig { linux: Some(parent(&"x".repeat(256))), ..good() }),
             ("namespace_options.network", PodSandboxConfig { linux: Some(linux), ..good() }),
         ];
         for (field, config) in cases {
