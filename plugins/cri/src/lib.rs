@@ -1,8 +1,8 @@
 //! The runtime service of the CRI (`runtime.v1.RuntimeService`): pods and containers for kubelet.
 //!
-//! [`Cri`](cri::Cri) holds what all share; everything else has one job: [`sandbox`] the lifecycle of pods,
-//! [`container`] that of containers, [`exec`] and [`stream`] commands in them, [`stats`] their usage, [`events`] and
-//! [`feed`] what happened, [`recovery`] finding all again after a restart. [`service`] is the door.
+//! `cri` holds what all share; everything else has one job: `sandbox` the lifecycle of pods, `container` that of
+//! containers, `exec` and `stream` commands in them, `stats` their usage, `events` and `feed` what happened, `nri` what
+//! plugins see and change, `recovery` finding all again after a restart. `service` is the door.
 //!
 //! Pods and containers are in memory, in the metadata database and in shims; the database says what was asked for,
 //! shims what runs, and memory is made of both at the start.
