@@ -183,6 +183,10 @@ async fn next(events: &mut Streaming<Envelope>) -> (String, Vec<u8>) {
     (event.topic, event.event.unwrap().value)
 }
 
+async fn told(events: &mut Streaming<Envelope>, topic: &str, event: &impl Message) {
+    assert_eq!(next(events).await, (topic.into(), event.encode_to_vec()));
+}
+
 fn begin() -> Option<(World, Daemon, State)> {
     if skip_without(&["runc", "ctr", "busybox"]) {
         return None;
@@ -208,17 +212,11 @@ async fn a_sandbox_and_a_task_in_its_shim_across_a_killed_daemon() {
     let mut events = pod.events().await;
     assert_eq!(pod.store().await.sandboxer, SHIM);
     pod.create(RUNC).await.unwrap();
-    assert_eq!(
-        next(&mut events).await,
-        ("/sandboxes/create".into(), SandboxCreate { sandbox_id: id.clone() }.encode_to_vec())
-    );
+    told(&mut events, "/sandboxes/create", &SandboxCreate { sandbox_id: id.clone() }).await;
     assert_eq!(pod.create(RUNC).await.unwrap_err().code(), Code::AlreadyExists);
     assert_eq!(pod.status().await.unwrap().state, "SANDBOX_NOTREADY");
     let started = pod.start().await.unwrap();
-    assert_eq!(
-        next(&mut events).await,
-        ("/sandboxes/start".into(), SandboxStart { sandbox_id: id.clone() }.encode_to_vec())
-    );
+    told(&mut events, "/sandboxes/start", &SandboxStart { sandbox_id: id.clone() }).await;
     assert!(started.address.starts_with("ttrpc+unix:///run/containerd/s/"), "{}", started.address);
     assert_eq!((started.pid, started.version), (0, 3));
     assert_eq!(pod.start().await.unwrap_err().code(), Code::FailedPrecondition);
