@@ -150,7 +150,7 @@ async fn pods_that_make_no_sense_are_refused_and_leave_nothing() {
     let mut node = Node::start().await;
     let mut runner = TestRunner::deterministic();
     let mut wrong = Vec::new();
-    for _ in 0..150 {
+    for _ in 0..100 {
         let changes = changes().new_tree(&mut runner).unwrap().current();
         let mut config = node.pod();
         changes.iter().for_each(|change| change_pod(&mut config, change));
@@ -176,7 +176,7 @@ async fn containers_that_make_no_sense_are_refused_and_leave_nothing() {
     let mut wrong = Vec::new();
     let pod_config = node.pod();
     let pod = node.run_pod(&pod_config).await;
-    for _ in 0..300 {
+    for _ in 0..200 {
         let changes = changes().new_tree(&mut runner).unwrap().current();
         let mut config = node.container("true");
         changes.iter().for_each(|change| change_container(&mut config, change));

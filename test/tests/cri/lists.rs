@@ -103,8 +103,8 @@ async fn lists_are_filtered_and_streamed() {
         assert_eq!(ids, wanted, "{filter:?}");
     }
     // An id that is the start of one is that one.
-    assert_eq!(node.status(&runs[..16].to_owned()).await.id, runs);
-    assert_eq!(node.pod_status(&front[..16].to_owned()).await.id, front);
+    assert_eq!(node.status(&runs[..16]).await.id, runs);
+    assert_eq!(node.pod_status(&front[..16]).await.id, front);
     streams_tell_the_same(&mut node).await;
     node.remove_pod(&front).await;
     node.finish(&back).await;

@@ -49,8 +49,10 @@ fn sysctls_of_the_request_win_over_those_of_the_service() {
         spec.get("/linux/sysctl").unwrap(),
         &json!({"net.ipv4.ip_unprivileged_port_start": "400", "kernel.shm_rmid_forced": "1"})
     );
-    case.pod_linux().sysctls.insert("a..b".into(), "1".into());
-    assert_eq!(case.sandbox().unwrap_err().field(), "config.linux.sysctls[\"a..b\"]");
+    for name in ["a..b", "../x", "a b", "-a", "", &"n".repeat(300)] {
+        case.pod_linux().sysctls = [(name.to_owned(), "1".to_owned())].into();
+        assert_eq!(case.sandbox().unwrap_err().field(), format!("config.linux.sysctls[{name:?}]"));
+    }
 }
 
 #[test]
