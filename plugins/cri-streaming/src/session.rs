@@ -17,7 +17,7 @@ pub(crate) const PIPE: usize = 64 << 10;
 pub(crate) const CREATION: Duration = Duration::from_secs(30);
 /// How long nothing may be sent before a ping is: a client that is gone without a word, or whose input nobody takes,
 /// is noticed by writing alone.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Sizes of the terminal that wait for the runtime.
 pub(crate) const RESIZES: usize = 16;
 /// The longest size message, in bytes.

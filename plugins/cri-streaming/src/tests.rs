@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
+mod more;
+
 use crate::spdy::frame::{Frame, Head};
 use crate::spdy::header::{Decoder, Encoder};
 use crate::*;

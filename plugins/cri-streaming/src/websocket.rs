@@ -219,11 +219,12 @@ impl Channels {
                     Err(_) => Message::Ping(Bytes::new()),
                 };
                 if sink.send(message).await.is_err() {
-                    return;
+                    return false;
                 }
             }
             // Without a code the clients take the end for a failure.
             let _ = sink.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await;
+            true
         };
         let mut reading = std::pin::pin!(async {
             while let Some(Ok(message)) = source.next().await {
@@ -246,7 +247,9 @@ impl Channels {
         };
         tokio::select! {
             () = &mut reading => {}
-            () = writing => { let _ = tokio::time::timeout(std::time::Duration::from_secs(5), reading).await; }
+            closed = writing => if closed {
+                let _ = tokio::time::timeout(std::time::Duration::from_secs(5), reading).await;
+            },
             () = activity.idle(idle) => tracing::debug!("a streaming connection was idle for too long"),
             () = ending => {}
         }

@@ -151,13 +151,16 @@ pub(crate) async fn serve(io: impl Duplex, incoming: mpsc::Sender<Incoming>, lim
             }
         }
         // Bytes of the client that nobody read would make the kernel throw away what was just sent.
-        () = &mut writing => { let _ = tokio::time::timeout(Duration::from_secs(5), reading).await; }
+        ended = &mut writing => if ended {
+            let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
+        },
         () = activity.idle(limits.idle) => tracing::debug!("a streaming connection was idle for too long"),
         () = ending => {}
     }
 }
 
-async fn send(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Option<Frame>>, activity: Activity) {
+/// Sends what is queued, and pings; whether that came to its end.
+async fn send(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Option<Frame>>, activity: Activity) -> bool {
     let mut raw = BytesMut::new();
     // Even ones are ours.
     let mut pings = (2..).step_by(2);
@@ -172,10 +175,11 @@ async fn send(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Option<
         }
         frame.write(&mut raw);
         if io.write_all_buf(&mut raw).await.is_err() || (queue.is_empty() && io.flush().await.is_err()) {
-            return;
+            return false;
         }
     }
     let _ = io.shutdown().await;
+    true
 }
 
 async fn pump(mut from: ReadHalf<DuplexStream>, stream: u32, window: Arc<Window>, outbox: Outbox) {
