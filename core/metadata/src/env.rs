@@ -59,6 +59,10 @@ pub(crate) fn open(path: &Path, map_size: Option<usize>) -> Result<Environment> 
     });
     let table = opened.map_err(from_heed).doing(doing())?.commit().ok_or_else(|| Error::internal("no table"))?;
     let file = env.try_clone_inner_file().map_err(from_heed).doing(doing())?;
+    // LMDB opens its data so that programs which are run later would inherit it.
+    let data = path.join("data.mdb");
+    core_sys::close_on_exec_of_file(&data)
+        .map_err(|error| Error::io(format_args!("close {} on exec", data.display()), error))?;
     let environment = Environment { env, table, file };
     environment.reserve();
     Ok(environment)

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::{FromRawFd, OwnedFd, RawFd},
+    path::Path,
 };
 
 /// Takes a descriptor that this process was started with, by its number, and marks it close-on-exec.
@@ -43,6 +44,31 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Marks every descriptor of the file at `path` close-on-exec; for libraries that open files without it.
+///
+/// # Errors
+/// What reading `/proc/self/fd` and `fcntl(2)` say.
+pub fn close_on_exec_of_file(path: &Path) -> io::Result<()> {
+    let path = path.canonicalize()?;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
+        let (Some(number), Ok(target)) = (number, std::fs::read_link(entry.path())) else { continue };
+        if target != path {
+            continue;
+        }
+        // SAFETY: F_GETFD and F_SETFD touch the descriptor's flags only; one that was closed meanwhile is an error.
+        let done = unsafe {
+            let flags = libc::fcntl(number, libc::F_GETFD);
+            if flags < 0 { -1 } else { libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC) }
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsRawFd, IntoRawFd};
@@ -59,6 +85,19 @@ mod tests {
         assert!(take_inherited_fd(number).is_err());
         drop(taken);
         assert!(take_inherited_fd(1).is_err());
+    }
+
+    #[test]
+    fn descriptors_of_one_file_become_close_on_exec() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let again = std::fs::File::open(file.path()).unwrap();
+        let other = std::fs::File::open("/dev/null").unwrap();
+        for open in [&again, &other] {
+            rustix::io::fcntl_setfd(open, rustix::io::FdFlags::empty()).unwrap();
+        }
+        close_on_exec_of_file(file.path()).unwrap();
+        assert!(rustix::io::fcntl_getfd(&again).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        assert!(!rustix::io::fcntl_getfd(&other).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     }
 
     #[test]

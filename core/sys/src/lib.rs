@@ -15,7 +15,7 @@ mod spawn;
 /// User namespaces and the network namespaces they own.
 mod user_namespace;
 
-pub use fds::{close_on_exec_from, take_inherited_fd};
+pub use fds::{close_on_exec_from, close_on_exec_of_file, take_inherited_fd};
 pub use memory::{limit_arenas, release_program_pages, trim_memory};
 pub use mount::{MountAttributes, Propagation, mount_setattr};
 pub use namespace::{in_user_namespace, private_mount_namespace};

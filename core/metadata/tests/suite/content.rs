@@ -11,6 +11,14 @@ fn options(reference: &str, expected: Option<&Digest>) -> WriterOptions {
 }
 
 #[tokio::test]
+async fn programs_inherit_no_descriptor_of_the_database() {
+    let _world = World::new().await;
+    let output = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("/proc/") && !text.contains(".mdb"), "{text}");
+}
+
+#[tokio::test]
 async fn a_blob_belongs_to_the_namespace_that_wrote_it() {
     let world = World::new().await;
     let (a, b) = (scope("a"), scope("b"));
