@@ -18,12 +18,23 @@ use crate::layout;
 /// Where network namespaces are pinned; tools such as `ip netns` look there.
 pub(crate) const DIRECTORY: &str = "/var/run/netns";
 
-/// Makes a network namespace and pins it as `<directory>/cni-<uuid>`. Blocking.
+/// Where a new network namespace will be pinned: `<directory>/cni-<uuid>`. Nothing is there yet, so that the path can be
+/// noted down before.
+///
+/// # Errors
+/// When there is no randomness.
+pub(crate) fn new_path(directory: &Path) -> Result<PathBuf> {
+    let uuid = crate::names::new_id()?;
+    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..32]].join("-");
+    Ok(directory.join(format!("cni-{uuid}")))
+}
+
+/// Makes a network namespace and pins it at `path`. Blocking.
 ///
 /// # Errors
 /// PermissionDenied and what the kernel says; nothing is left then.
-pub(crate) fn create(directory: &Path) -> Result<PathBuf> {
-    pin(directory, |target| {
+pub(crate) fn create(path: &Path) -> Result<()> {
+    pin(path, |target| {
         // A namespace belongs to the thread that leaves the old one, so a thread ends with this work.
         std::thread::scope(|scope| {
             let worker = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
@@ -39,8 +50,8 @@ pub(crate) fn create(directory: &Path) -> Result<PathBuf> {
 ///
 /// # Errors
 /// PermissionDenied and what the kernel says; nothing is left then.
-pub(crate) fn create_owned(directory: &Path, mappings: &UserMappings, user: &Path) -> Result<PathBuf> {
-    let made = pin(directory, |target| {
+pub(crate) fn create_owned(path: &Path, mappings: &UserMappings, user: &Path) -> Result<()> {
+    let made = pin(path, |target| {
         fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o444).open(user)?;
         core_sys::with_owned_network_namespace(mappings, |pid| {
             bind(&format!("/proc/{pid}/ns/user"), user)?;
@@ -57,19 +68,18 @@ fn bind(source: &str, target: &Path) -> io::Result<()> {
     Ok(mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
 }
 
-fn pin(directory: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf> {
-    let uuid = crate::names::new_id()?;
-    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..32]].join("-");
-    let path = directory.join(format!("cni-{uuid}"));
+fn pin(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
     let doing = || format!("make network namespace {}", path.display());
-    layout::make_directory(directory, 0o755)?;
-    let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
+    if let Some(directory) = path.parent() {
+        layout::make_directory(directory, 0o755)?;
+    }
+    let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
     open.map_err(|error| Error::io(doing(), error))?;
-    if let Err(error) = make(&path) {
-        let _ = fs::remove_file(&path);
+    if let Err(error) = make(path) {
+        let _ = fs::remove_file(path);
         return Err(Error::io(doing(), error));
     }
-    Ok(path)
+    Ok(())
 }
 
 /// Unpins a namespace; it ends with its last process. One that is gone is no error. Blocking.
@@ -124,14 +134,15 @@ mod tests {
         let range = core_sys::IdRange { inside: 0, outside: 100_000, length: 65_536 };
         let mappings = UserMappings { uids: vec![range], gids: vec![range] };
         let user = directory.path().join("user");
-        let network = match create_owned(&directory.path().join("net"), &mappings, &user) {
-            Ok(network) => network,
+        let network = new_path(&directory.path().join("net")).unwrap();
+        match create_owned(&network, &mappings, &user) {
+            Ok(()) => {}
             Err(error) if error.kind() == core_types::ErrorKind::PermissionDenied => {
                 eprintln!("skipped: {error}");
                 return;
             }
             Err(error) => panic!("{error}"),
-        };
+        }
         assert!(exists(&network) && exists(&user));
         remove(&network).unwrap();
         remove(&user).unwrap();
@@ -144,7 +155,8 @@ mod tests {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        let path = create(directory.path()).unwrap();
+        let path = new_path(directory.path()).unwrap();
+        create(&path).unwrap();
         assert!(exists(&path));
         let ours = fs::metadata("/proc/self/ns/net").unwrap();
         let made = fs::metadata(&path).unwrap();

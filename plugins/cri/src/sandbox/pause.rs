@@ -175,7 +175,9 @@ impl PauseController {
     ) -> Result<Vec<Mount>> {
         let parent = cri.images.ensure_unpacked(image, snapshotter).await?;
         let labels = crate::container::snapshot_labels(&sandbox.facts.config)?;
-        cri.snapshotter(snapshotter)?.prepare(sandbox.id(), &parent, labels).await.doing("snapshot of the pause image")
+        // Under the lease of the pod until the record of the container holds it.
+        let snapshots = cri.database.snapshotter(&cri.scope.leased(sandbox.id()), snapshotter)?;
+        snapshots.prepare(sandbox.id(), &parent, labels).await.doing("snapshot of the pause image")
     }
 }
 

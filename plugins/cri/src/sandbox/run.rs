@@ -1,6 +1,6 @@
 //! Starting a pod, step by step. A failure at any step undoes all before it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use containerd_api_cri::v1::{ContainerEventType, PodSandboxConfig, RunPodSandboxRequest};
 use core_events::Any;
@@ -72,14 +72,19 @@ async fn start(
 
 async fn steps(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, handler: &Arc<Handler>, undo: &mut Undo) -> Result<()> {
     let id = sandbox.id().to_owned();
-    hold(cri, &id, undo).await?;
+    let netns = match sandbox.facts.host_network() {
+        true => None,
+        false => Some(netns::new_path(&cri.network_namespaces())?),
+    };
+    sandbox.update(|state| state.netns.clone_from(&netns));
+    // The first thing on disk: it leads an early end of the daemon to all that is made after it.
     let mut record = record(sandbox, handler)?;
     create_record(cri, &record, undo).await?;
+    hold(cri, &id, undo).await?;
     make_files(cri, sandbox, undo).await?;
-    let netns = make_network_namespace(cri, sandbox, undo).await?;
-    // What removes the network is known on disk before the network is made.
-    record.extensions = SandboxRecord::extensions(&sandbox.facts, &sandbox.state())?;
-    cri.sandbox_records().update(record.clone(), &["extensions".to_owned()]).await?;
+    if let Some(netns) = &netns {
+        make_network_namespace(cri, sandbox, netns, undo).await?;
+    }
 
     let controller = cri.controller(&sandbox.facts.sandboxer)?;
     let options = CreateOptions {
@@ -150,21 +155,16 @@ async fn create_record(cri: &Arc<Cri>, record: &core_sandbox::Sandbox, undo: &mu
     Ok(())
 }
 
-async fn make_network_namespace(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, undo: &mut Undo) -> Result<Option<PathBuf>> {
-    if sandbox.facts.host_network() {
-        return Ok(None);
-    }
-    let directory = cri.network_namespaces();
+async fn make_network_namespace(cri: &Arc<Cri>, sandbox: &Sandbox, path: &Path, undo: &mut Undo) -> Result<()> {
     let mappings = super::user_namespace(&sandbox.facts.config)?;
     let user = cri.layout.user_namespace(sandbox.id());
-    let path = blocking(move || match mappings {
-        None => netns::create(&directory),
-        Some(mappings) => netns::create_owned(&directory, &mappings, &user),
-    })
-    .await?;
+    let path = path.to_owned();
     undo.push("remove the network namespace", netns::removed(path.clone()));
-    sandbox.update(|state| state.netns = Some(path.clone()));
-    Ok(Some(path))
+    blocking(move || match mappings {
+        None => netns::create(&path),
+        Some(mappings) => netns::create_owned(&path, &mappings, &user),
+    })
+    .await
 }
 
 async fn make_files(cri: &Arc<Cri>, sandbox: &Arc<Sandbox>, undo: &mut Undo) -> Result<()> {
