@@ -115,7 +115,7 @@ impl ImageConfig {
 }
 
 /// The absolute form of a path, with `.`, `..` and doubled slashes taken out by its text alone.
-fn clean_absolute(path: &str) -> String {
+pub fn clean_absolute(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

@@ -35,7 +35,7 @@ mod users;
 pub use capabilities::{DEFAULT_CAPABILITIES, current_capabilities};
 pub use cdi::{CdiInjection, CdiRegistry};
 pub use devices::DeviceNode;
-pub use image::{ImageConfig, RunConfig};
+pub use image::{ImageConfig, RunConfig, clean_absolute};
 pub use mounts::BindMount;
 pub use options::{IdMapping, NAMESPACE_TYPES};
 pub use rootfs::Rootfs;

@@ -5,7 +5,7 @@ use std::{
 
 use containerd_api_cri::v1::{LinuxContainerSecurityContext, Mount, MountPropagation, NamespaceMode};
 use core_mount::MountInfo;
-use core_oci::{IdMapping, Spec};
+use core_oci::{IdMapping, Spec, clean_absolute};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,7 +68,7 @@ pub(crate) fn set_mounts(
     let all: BTreeSet<&str> = binds.iter().map(|bind| bind.key.as_str()).collect();
     let own_dev = all.contains("/dev");
     spec.list(&[], "mounts").retain(|have| {
-        let destination = clean(have["destination"].as_str().unwrap_or_default());
+        let destination = clean_absolute(have["destination"].as_str().unwrap_or_default());
         !(all.contains(destination.as_str()) || own_dev && destination.starts_with("/dev/"))
     });
     if let Some(mode) = binds.iter().filter_map(|bind| bind.root_propagation).max_by_key(|mode| *mode == "rshared") {
@@ -84,7 +84,7 @@ impl Bind {
     /// A mount of a file of the pod or a volume.
     fn own(destination: &str, source: PathBuf, readonly: bool, users: Option<&IdMappings>) -> Self {
         Self {
-            key: clean(destination),
+            key: clean_absolute(destination),
             destination: destination.to_owned(),
             source,
             options: vec!["rbind", "rprivate", if readonly { "ro" } else { "rw" }],
@@ -159,7 +159,7 @@ fn request_mount(
         check_peer(&host_path, &source, table, option == "rslave")?;
     }
     Ok(Bind {
-        key: clean(&mount.container_path),
+        key: clean_absolute(&mount.container_path),
         destination: mount.container_path.clone(),
         source,
         options: vec!["rbind", option, access],
@@ -264,21 +264,6 @@ fn add_cgroup(spec: &mut Spec, input: &ContainerInput<'_>, files: &dyn HostFiles
         "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": options,
     }));
     Ok(())
-}
-
-/// A path without `.`, `..` and doubled slashes, by its text alone.
-fn clean(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }
 
 fn depth(clean: &str) -> usize {

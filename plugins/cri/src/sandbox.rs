@@ -19,29 +19,24 @@ pub(crate) mod validate;
 /// Noticing the end.
 pub(crate) mod watch;
 
-use containerd_api_cri::v1::{NamespaceMode, PodSandboxConfig};
+use containerd_api_cri::v1::PodSandboxConfig;
+use core_oci::IdMapping;
 use core_sys::{IdRange, UserMappings};
-use core_types::{Error, Result};
+use core_types::Result;
+
+/// Where a request has its user namespace.
+const USER_NAMESPACE: &str = "config.linux.security_context.namespace_options.userns_options";
 
 /// The user namespace that a pod asks for; None for the host's.
 ///
 /// # Errors
 /// InvalidArgument for mappings that cannot be.
 pub(crate) fn user_namespace(config: &PodSandboxConfig) -> Result<Option<UserMappings>> {
-    let Some(options) = crate::store::namespaces(config).userns_options else {
-        return Ok(None);
-    };
-    if options.mode == NamespaceMode::Node as i32 {
-        return Ok(None);
-    }
-    if options.mode != NamespaceMode::Pod as i32 {
-        return Err(Error::invalid_argument("namespace_options.userns_options.mode must be POD or NODE"));
-    }
-    let ranges = |name: &str, mappings: &[containerd_api_cri::v1::IdMapping]| match mappings {
-        [one] if one.length > 0 => {
-            Ok(vec![IdRange { inside: one.container_id, outside: one.host_id, length: one.length }])
-        }
-        _ => Err(Error::invalid_argument(format!("userns_options.{name} must have exactly one mapping, not empty"))),
-    };
-    Ok(Some(UserMappings { uids: ranges("uids", &options.uids)?, gids: ranges("gids", &options.gids)? }))
+    let options = crate::store::namespaces(config).userns_options;
+    let mappings = plugin_cri_spec::user_namespace(USER_NAMESPACE, options.as_ref())?;
+    let range = |ids: &IdMapping| IdRange { inside: ids.container, outside: ids.host, length: ids.size };
+    Ok(mappings.map(|ids| UserMappings {
+        uids: ids.uids.iter().map(range).collect(),
+        gids: ids.gids.iter().map(range).collect(),
+    }))
 }
